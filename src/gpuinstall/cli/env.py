@@ -185,7 +185,7 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
     ]
     names = " and ".join(places)
     if packages:
-        names += f"; packages in no lock file: {join_names(packages)}"
+        names += f"; packages in no lock file: {', '.join(packages)}"
     files = [
         display_path(folder / file)
         for folder in folders
@@ -193,7 +193,7 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
         for file in find_user_files(folder)
     ]
     if files:
-        names += f"; your own files: {join_names(files)}"
+        names += f"; your own files: {', '.join(files)}"
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 

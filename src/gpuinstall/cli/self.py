@@ -125,7 +125,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: A file cannot be removed.
     """
-    from gpuinstall.environments.discarding import discard_environment, find_user_files
+    from gpuinstall.environments.discarding import discard_environment
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
@@ -134,11 +134,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         folder for folder in folders if re.fullmatch(_LEFTOVER_PATTERN, folder.name)
     ]
     for tool in tools:
-        own = find_user_files(tool)
-        discard_environment(tool, trash=home)
-        if own:
-            text = f"{tool}, including {join_names(own)} (created or modified by you)"
-            reporter.notice("Removed", text)
+        discard_environment(tool, home, reporter)
     for path in (*leftovers, *files):
         remove_path(path)
     remaining = [

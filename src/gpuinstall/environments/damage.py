@@ -87,8 +87,13 @@ def _find_edits(
     ]
     if not edited:
         return None
-    links = [(folder / path).stat().st_nlink for path in edited]
-    return Damage(package, "edited", tuple(edited), max(links) > 1)
+    return _edited(package, tuple(edited))
+
+
+def _edited(package: InstalledPackage, files: tuple[str, ...]) -> Damage:
+    paths = [package.record.parent / file for file in files]
+    is_linked = any(exists(path) and path.stat().st_nlink > 1 for path in paths)
+    return Damage(package, "edited", files, is_linked)
 
 
 def _find_loss(
@@ -163,8 +168,7 @@ def find_intact_files(
     """Return the installed files that match their hash in a RECORD.
 
     Large files, such as CUDA libraries, are hashed only if they were written after their
-    RECORD. Empty files, compiled modules, and RECORD itself cannot contain a user's
-    changes.
+    RECORD. Compiled modules and RECORD itself cannot contain a user's changes.
 
     Args:
         packages: The packages.
@@ -192,15 +196,35 @@ def find_intact_files(
                     and status.st_ctime_ns <= installed
                     and bool(row.digest)
                 )
-                is_empty = not status.st_size
                 if (
                     is_as_installed
-                    or is_empty
                     or is_compiled
                     or (row.digest and compute_record_digest(path) == row.digest)
                 ):
                     intact.add(name)
     return intact
+
+
+def find_differing_packages(
+    packages: Collection[InstalledPackage], root: Path
+) -> Iterator[Damage]:
+    """Yield each package with the files that differ from every RECORD.
+
+    Args:
+        packages: The packages.
+        root: The environment.
+    """
+    files = {package: find_written_files(package, root) for package in packages}
+    names = {name for rows in files.values() for name in rows}
+    intact = find_intact_files(packages, root, names)
+    for package, rows in files.items():
+        differing = tuple(
+            row.path
+            for name, row in rows.items()
+            if name not in intact and not name.endswith((".pyc", CA_BUNDLE))
+        )
+        if differing:
+            yield _edited(package, differing)
 
 
 def _modification_time(file: Path) -> int:

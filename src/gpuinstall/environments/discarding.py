@@ -15,6 +15,7 @@ from gpuinstall.base.removal import (
     remove_path,
     tree_size,
 )
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import find_modified_scripts
@@ -26,12 +27,13 @@ from gpuinstall.environments.ownership import (
 from gpuinstall.environments.packages import read_packages
 
 
-def discard_environment(folder: Path, trash: Path) -> int:
-    """Remove an environment, including the user's files in it.
+def discard_environment(folder: Path, trash: Path, reporter: Reporter) -> int:
+    """Remove an environment, and report the user's files that it contained.
 
     Args:
         folder: The environment. If it is a link, only the link is removed.
         trash: A folder on the same file system. If this command is killed, the next one removes its ``.discarded-…`` folder.
+        reporter: Reports the removed user files.
 
     Returns:
         The number of removed bytes.
@@ -52,17 +54,23 @@ def discard_environment(folder: Path, trash: Path) -> int:
             hint=f"umount {quote_word(mounts[0])}   # then run it again",
         )
     size = tree_size(folder)
+    files = find_user_files(folder)
     with convert_write_errors(folder):
         # On Windows, this fails if a file is open.
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
     remove_path(discarded)
-    remaining = next(iter_files(discarded), None)
+    remaining = list(iter_files(discarded))
+    kept = {file.relative_to(discarded).as_posix() for file in remaining}
+    removed = [name for name in files if name not in kept]
+    if removed:
+        text = f"{folder}, including {', '.join(removed)} (created or modified by you)"
+        reporter.notice("Removed", text)
     if remaining:
         raise InstallationError(
             "not-removed",
-            f"{remaining} cannot be removed",
+            f"{remaining[0]} cannot be removed",
             why="it is immutable, or a program uses it",
-            hint=f"ls -l {quote_word(remaining)}",
+            hint=f"ls -l {quote_word(remaining[0])}",
         )
     return size
 

@@ -117,11 +117,17 @@ def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
 
 
 def _is_locked(place: EnvironmentPaths) -> bool:
-    """Return whether a running command holds the lock of an environment.
-
-    The result is False on Windows, where this cannot be read without taking the lock.
-    """
+    """Return whether a running command holds the lock of an environment."""
     if sys.platform == "win32":
+        import msvcrt
+
+        with suppress(FileNotFoundError), place.lock_file.open("r+b") as opened:
+            try:
+                # filelock locks the first byte too.
+                msvcrt.locking(opened.fileno(), msvcrt.LK_NBLCK, 1)
+            except OSError:
+                return True
+            msvcrt.locking(opened.fileno(), msvcrt.LK_UNLCK, 1)
         return False
     import fcntl
 

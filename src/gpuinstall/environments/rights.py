@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from os.path import exists, isdir, islink
+from os.path import exists, isdir, isfile, islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import (
@@ -32,6 +32,13 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 hint=_format_fix(folder),
             )
     python = paths.python
+    if paths.is_managed and isfile(python) and _is_script(python):
+        aside = quote_word(f"{python}.old")
+        raise InstallationError(
+            "python-replaced",
+            f"{python} is a script, not a Python interpreter",
+            hint=f"mv {quote_word(python)} {aside}   # then run it again; the environment is rebuilt",
+        )
     for part in way_to(python) if os.path.lexists(python) else ():
         if islink(part):
             continue  # way_to also yields its target
@@ -44,6 +51,14 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 f"the Python of {paths.venv} cannot be started: {part}: {_find_access_problem(part)}",
                 hint=_format_fix(part),
             )
+
+
+def _is_script(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(2) == b"#!"
+    except OSError:
+        return False
 
 
 def check_owner(paths: EnvironmentPaths) -> None:

@@ -82,10 +82,11 @@ def plan_change(
     check_paths(place, added, {*present, *own}, removed)
     before = package_versions(old_packages)
     packages = sorted({*before, *after})
+    marker = NAME if os.path.lexists(place.root / NAME) else ""
     journal = Journal(
         Owner.from_current_process(),
         added={name: read_size_and_mtime(source) for name, source in added.items()},
-        own=tuple(sorted({*own, *({NAME} if place.is_managed else ())})),
+        own=tuple(sorted({*own, *filter(None, [marker])})),
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
@@ -110,7 +111,8 @@ def _find_modified_files(
         old_packages: The packages to remove or replace.
         present: The existing files to remove or replace.
     """
-    names = {name for name in present if not _is_empty(place.root / name)}
+    # An empty RECORD after a power cut does not list itself.
+    names = {name for name in present if not name.endswith("/RECORD")}
     modified = names - find_intact_files(old_packages, place.root, names)
     # Replacing a file with an identical file loses no data.
     same = {
@@ -123,12 +125,6 @@ def _find_modified_files(
         others = set(read_packages(place.packages_folders)) - set(old_packages)
         modified -= find_intact_files(others, place.root, modified)
     return modified
-
-
-def _is_empty(path: Path) -> bool:
-    """Return whether a path is an empty regular file."""
-    status = path.lstat()
-    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def read_size_and_mtime(path: Path) -> tuple[int, ...]:
@@ -270,8 +266,8 @@ def _find_blocking_path(
     """
     path = root / name
     if is_folder(path):
-        files = (file for file in iter_files(path) if file.suffix != ".pyc")
-        if any(file.relative_to(root).as_posix() not in removed for file in files):
+        files = (file.relative_to(root).as_posix() for file in iter_files(path))
+        if not all(file in removed or _is_compiled(file, removed) for file in files):
             return path
     folder = posixpath.dirname(name)
     while folder and folder not in seen:
@@ -281,6 +277,13 @@ def _find_blocking_path(
             return path
         folder = posixpath.dirname(folder)
     return None
+
+
+def _is_compiled(name: str, files: Collection[str]) -> bool:
+    """Return whether a file is a compiled module of one of these files."""
+    folder, _, file = name.rpartition("/__pycache__/")
+    module = f"{folder}/{file.partition('.')[0]}.py"
+    return file.endswith(".pyc") and module in files
 
 
 _GET_FLAGS = 0x80086601
@@ -322,23 +325,61 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
         while part and part not in seen:
             seen.add(part)
             path = place.root / part
-            message = ""
+            if str(path) in mounts:
+                raise _outside_error(
+                    f"something is mounted at {path}", f"umount {quote_word(path)}"
+                )
             # A link at the path of the file itself is replaced, not followed.
             is_on_the_way = part != name and is_link(path)
-            if str(path) in mounts:
-                message = f"something is mounted at {path}"
-                hint = f"umount {quote_word(path)}   # then run it again"
-            elif is_on_the_way and not path.resolve().is_relative_to(real_root):
-                message = f"{path} is a link to {path.resolve()}"
-                hint = f"rm {quote_word(path)}   # removes only the link; then run it again"
-            if message:
-                raise UsageError(
-                    "leads-outside",
-                    message,
-                    why="the change would write or remove files outside the environment",
-                    hint=hint,
-                )
+            if is_on_the_way and not path.resolve().is_relative_to(real_root):
+                raise _link_error(path)
             part = posixpath.dirname(part)
+
+
+def check_not_linked(root: Path, folder: str) -> None:
+    """Check right before changing its files that a folder is not linked.
+
+    Args:
+        root: The environment.
+        folder: The folder, relative to ``root``.
+
+    Raises:
+        UsageError: A folder became a link after the change was planned.
+    """
+    link = find_link(root, folder)
+    if link:
+        raise _link_error(link)
+
+
+def find_link(root: Path, folder: str) -> Path | None:
+    """Return the first link among a folder and its parents, if any.
+
+    Args:
+        root: The environment.
+        folder: The folder, relative to ``root``.
+    """
+    while folder:
+        if is_link(f"{root}/{folder}"):
+            return root / folder
+        folder = posixpath.dirname(folder)
+    return None
+
+
+def _link_error(path: Path) -> UsageError:
+    return _outside_error(
+        f"{path} is a link to {path.resolve()}",
+        f"rm {quote_word(path)}",
+        "removes only the link; ",
+    )
+
+
+def _outside_error(message: str, command: str, note: str = "") -> UsageError:
+    return UsageError(
+        "leads-outside",
+        message,
+        why="the change would write or remove files outside the environment",
+        hint=f"{command}   # {note}then run it again",
+    )
 
 
 def is_same_file(path: Path, other: Path) -> bool:

@@ -316,8 +316,10 @@ def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
         check_movable(place, project.settings.command_folder)
         check_previous(place, discards=planned.state.options.discard_previous)
     else:
+        replaced = planned.existing.find_packages(planned.change.comes)
+        written = find_recorded_files(replaced, place.root)
         present = find_recorded_files(planned.old_packages, place.root)
-        check_paths(place, present, present, present)
+        check_paths(place, written, present, present)
     return unpack_packages(planned, project)
 
 

@@ -54,7 +54,10 @@ def relocate_environment(
     if marker is None or before is None:
         return
     original = read_marker(before)
-    is_copy = original is not None and original.id == marker.id
+    # A killed change may have replaced the marker of the original.
+    is_copy = original is not None and (
+        original.id == marker.id or EnvironmentPaths(before).is_unfinished
+    )
     modified = find_modified_scripts(venv)
     # Write the marker last, so that the next command repeats an interrupted update.
     relocate_activation(venv, venv)

@@ -14,9 +14,9 @@ from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, tree_size
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.text import join_names
-from gpuinstall.environments.discarding import discard_environment, find_user_files
+from gpuinstall.environments.discarding import discard_environment
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.ownership import is_environment
 from gpuinstall.environments.records import (
     find_recorded_environments,
     find_undoable_environments,
@@ -80,12 +80,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
         size = tree_size(folder)
         remove_path(folder)
         return size
-    files = find_user_files(folder)
-    size = discard_environment(folder, paths.work)
-    if files:
-        text = f"{folder}, including {join_names(files)} (created or modified by you)"
-        reporter.notice("Removed", text)
-    return size
+    return discard_environment(folder, paths.work, reporter)
 
 
 def find_prunable() -> dict[Path, int]:
@@ -142,7 +137,8 @@ def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
     """Return the folders that are kept for rolling back an environment."""
     folders = [paths.last_change]
     if paths.is_managed:
-        folders += paths.previous
+        # The user may have a folder with this name.
+        folders += filter(is_environment, paths.previous)
     return list(filter(is_folder, folders))
 
 

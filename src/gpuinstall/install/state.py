@@ -32,7 +32,11 @@ from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.environments.damage import Damage, find_damage
+from gpuinstall.environments.damage import (
+    Damage,
+    find_damage,
+    find_differing_packages,
+)
 from gpuinstall.environments.environment import (
     Marker,
     describe_changed_packages,
@@ -268,7 +272,9 @@ def inspect_environment(
         return ExistingEnvironment(paths, is_empty=is_empty)
     packages = read_packages(paths.packages_folders)
     lock = read_environment_lock(venv)
-    damaged, truncated = _find_damaged(packages, marker.packages if lock else ())
+    locked = [package for package in packages if package.name in marker.packages]
+    # If the lock file differs from the marker, a change may have been interrupted.
+    damaged, truncated = _find_damaged(locked, venv, with_edits=lock is None)
     misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
@@ -302,28 +308,31 @@ def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
 
 
 def _find_damaged(
-    packages: Collection[InstalledPackage], locked: Collection[str]
+    packages: Collection[InstalledPackage], venv: Path, *, with_edits: bool
 ) -> tuple[dict[str, str], frozenset[str]]:
     """Find packages that are installed twice or lack files, such as RECORD.
 
     Args:
-        packages: The installed packages.
-        locked: The names of the locked packages.
+        packages: The packages.
+        venv: Their environment.
+        with_edits: Whether to include packages with edited files.
 
     Returns:
         Messages by name, and the names of packages that may also be damaged in uv's cache.
     """
-    own = [package for package in packages if package.name in locked]
-    copies = Counter(package.name for package in own)
+    copies = Counter(package.name for package in packages)
     damaged = {}
     truncated = set()
-    for package in own:
+    for package in packages:
         if copies[package.name] > 1:
             damaged[package.name] = f"{package.name} is installed twice"
         elif file_size(package.record / "RECORD") < 0:
             damaged[package.name] = f"{package.name} {package.version} has no RECORD"
-    intact = (package for package in own if package.name not in damaged)
-    for loss in find_damage(intact, with_edits=False):
+    intact = [package for package in packages if package.name not in damaged]
+    losses = [*find_damage(intact, with_edits=False)]
+    if with_edits:
+        losses += find_differing_packages(intact, venv)
+    for loss in losses:
         if _is_behind_link(loss):
             continue
         damaged[loss.package.name] = loss.message

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from os.path import exists, isdir, islink
 from pathlib import Path
 
@@ -50,6 +52,8 @@ from gpuinstall.environments.packages import (
 from gpuinstall.environments.records import find_recorded_path, format_undo_command
 from gpuinstall.install.file_change import (
     Change,
+    check_not_linked,
+    find_link,
     is_same_file,
     plan_change,
     read_size_and_mtime,
@@ -141,20 +145,27 @@ def _apply(change: Change) -> list[str]:
         The files that another program wrote since the journal was written.
     """
     place = change.place
+    own = set(change.journal.own) - {NAME}
     records = set(filter(_is_record, change.removed))
     saved = []
-    for name in [
-        *sorted(change.removed - records),
-        *sorted(change.added, key=_record_sort_key),
-        *sorted(records),
-    ]:
-        if _link_if_saved(place, name):
-            saved.append(name)
-        if name in change.added:
-            _clear_path(place, name, change.removed)
-            _move(change.added[name], place.root / name)
-        else:
-            (place.root / name).unlink(missing_ok=True)
+    names = [
+        # A lock file that differs from the marker shows an interruption, even without a journal.
+        *sorted(change.names & own),
+        *sorted(change.removed - records - own),
+        *sorted(change.added.keys() - own, key=_record_sort_key),
+        *sorted(records - own),
+    ]
+    # A check of each file would take a second for the 13,000 files of torch.
+    for folder, files in groupby(names, posixpath.dirname):
+        check_not_linked(place.root, folder)
+        for name in files:
+            if _link_if_saved(place, name):
+                saved.append(name)
+            if name in change.added:
+                _clear_path(place, name, change.removed)
+                _move(change.added[name], place.root / name)
+            else:
+                (place.root / name).unlink(missing_ok=True)
     _remove_leftovers(place, change.names)
     return saved
 
@@ -185,8 +196,11 @@ def _is_record(name: str) -> bool:
     return ".dist-info/" in name or ".egg-info" in name
 
 
-def _record_sort_key(name: str) -> tuple[bool, bool, str]:
-    return (_is_record(name), name.endswith("/RECORD"), name)
+def _record_sort_key(name: str) -> tuple[bool, bool, bool, bool, str]:
+    # A folder without METADATA is not recognized as an unfinished package.
+    is_first = name.endswith("/METADATA")
+    is_last = name.endswith("/RECORD")
+    return (name == NAME, _is_record(name), not is_first, is_last, name)
 
 
 def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> None:
@@ -246,6 +260,8 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
         modules.setdefault(folder, set()).add(file.removesuffix(".py"))
     lasting = {place.root, *place.packages_folders}
     for folder, stems in modules.items():
+        if find_link(place.root, folder):
+            continue
         path = place.root / folder
         cache = path / "__pycache__"
         if is_folder(cache) and str(cache) not in mounts:
@@ -292,19 +308,19 @@ def _publish_change(
         more = ", …" if len(journal.modified) > 3 else ""
         undo = f"{format_undo_command(place)} restores the previous content until the next change"
         reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
-    _keep_journal(place)
+    _keep_journal(place, reporter)
 
 
-def _keep_journal(place: EnvironmentPaths) -> None:
+def _keep_journal(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Keep the current journal for rollback, and remove the previous one."""
     if os.path.lexists(place.last_change):
-        _keep_previous(place)
+        _keep_previous(place, reporter)
         _discard(place.last_change, place)
     place.current_change.rename(place.last_change)
     sync_folder(place.work)
 
 
-def _keep_previous(place: EnvironmentPaths) -> Path | None:
+def _keep_previous(place: EnvironmentPaths, reporter: Reporter) -> Path | None:
     """Move a replaced environment to its rollback path; return the path."""
     replaced = replaced_environment(place.last_change)
     if not (is_folder(place.last_change) and is_folder(replaced)):
@@ -312,7 +328,7 @@ def _keep_previous(place: EnvironmentPaths) -> Path | None:
     latest, older = place.previous
     if os.path.lexists(latest):
         # The user confirmed the removal of the older environment.
-        discard_environment(older, place.work)
+        discard_environment(older, place.work, reporter)
         latest.rename(older)
     with suppress(OSError):
         if not os.path.lexists(replaced / ".gitignore"):
@@ -365,7 +381,7 @@ def recover(
         move = f"mv {quote_word(place.current_change)} {quote_word(aside)}"
         raise UsageError(
             "others-change",
-            f"{place.current_change} is an interrupted change that you did not start",
+            f"{place.current_change} is an interrupted change that you did not start, or its journal is damaged",
             why="its journal could list any file of the environment for removal",
             hint=f"{move}   # keeps its files; then run it again",
         )
@@ -383,10 +399,9 @@ def recover(
         is_undone = False
         if journal.is_rebuild:
             is_undone = not _finish_rebuild(place, journal, reporter)
-        elif _was_recreated(place):
+        elif reason := _explain_unrecoverable(place, journal):
             _discard(place.current_change, place)
-            text = f"an interrupted change: another tool has recreated {place.venv}"
-            reporter.notice("Discarded", text)
+            reporter.notice("Discarded", f"an interrupted change: {reason}")
         elif journal.is_verified:
             _publish_change(place, journal, reporter)
         else:
@@ -396,10 +411,14 @@ def recover(
         reporter.step("Rolled back", "an interrupted change")
 
 
-def _was_recreated(place: EnvironmentPaths) -> bool:
-    """Return whether another tool recreated an environment during a change."""
-    had_marker = os.path.lexists(previous_files(place.current_change) / NAME)
-    return had_marker and not os.path.lexists(place.root / NAME)
+def _explain_unrecoverable(place: EnvironmentPaths, journal: Journal) -> str:
+    """Return why a change can be neither completed nor rolled back, or ""."""
+    has_copy = os.path.lexists(previous_files(place.current_change) / NAME)
+    if has_copy and not os.path.lexists(place.root / NAME):
+        return f"another tool has recreated {place.venv}"
+    if NAME in journal.own and not has_copy:
+        return f"{place.current_change} lacks the previous files"
+    return ""
 
 
 def _find_modified_packages(
@@ -440,8 +459,8 @@ def _find_package_files(
 def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
     """Return whether a file is as the change wrote it, or incomplete.
 
-    A file counts as incomplete if it was last modified before the change moved it here
-    and the host has restarted since. An empty file cannot contain a user's changes.
+    A file counts as incomplete if it was last modified before the change moved it here,
+    and it is empty or the host has restarted since.
 
     Args:
         path: The file.
@@ -455,9 +474,8 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
     if read_size_and_mtime(path) == expected:
         return True
     _, written_ns = expected
-    is_incomplete = not status.st_size or (
-        status.st_mtime_ns <= written_ns
-        and status.st_ctime_ns < journal.owner.read_restart_time()
+    is_incomplete = status.st_mtime_ns <= written_ns and (
+        not status.st_size or status.st_ctime_ns < journal.owner.read_restart_time()
     )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 
@@ -490,28 +508,12 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         *sorted(previous, key=_record_sort_key),
         *sorted(records),
     ]
-    written = []
     # Order the files so that each package has metadata at every step, as in ``_apply``.
-    for name in names:
-        path = place.root / name
-        copy = copies / name
-        if name in kept or is_same_file(copy, path):
-            continue
-        is_own = name in journal.own and name not in journal.added
-        is_there = os.path.lexists(path) and not is_folder(path)
-        if is_there and not is_own and not _is_new_file(path, name, journal):
-            written.append(name)
-        elif name in new:
-            if is_there:
-                path.unlink()
-        else:
-            _clear_path(place, name, new)
-            if is_folder(path) or not isdir(path.parent):
-                written.append(name)
-                continue
-            part = place.work / f".back.{os.urandom(4).hex()}"
-            link_or_copy(copy, part)
-            _move(part, path)
+    written = [
+        name
+        for name in names
+        if name not in kept and not _restore_file(place, journal, name, new)
+    ]
     _remove_leftovers(place, journal.added)
     if changed:
         text = f"{join_names(changed)} in {place.venv} (changed since by another tool)"
@@ -522,9 +524,46 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         )
     if previous.intersection(written):
         # The previous files may also contain the user's changes.
-        _keep_journal(place)
+        _keep_journal(place, reporter)
     else:
         _discard(place.current_change, place)
+
+
+def _restore_file(
+    place: EnvironmentPaths, journal: Journal, name: str, new: Iterable[str]
+) -> bool:
+    """Restore a previous file, or remove a new one.
+
+    Args:
+        place: The environment.
+        journal: The current change.
+        name: The file, relative to the environment's root.
+        new: The files to remove.
+
+    Returns:
+        Whether the file has its previous state. The user's files are kept.
+    """
+    path = place.root / name
+    copy = previous_files(place.current_change) / name
+    if is_same_file(copy, path):
+        return True
+    is_present = os.path.lexists(path) and not is_folder(path)
+    if find_link(place.root, posixpath.dirname(name)):
+        return name in new and not is_present
+    is_own = name in journal.own and name not in journal.added
+    if is_present and not is_own and not _is_new_file(path, name, journal):
+        return False
+    if name in new:
+        if is_present:
+            path.unlink()
+        return True
+    _clear_path(place, name, new)
+    if is_folder(path) or not isdir(path.parent):
+        return False
+    part = place.work / f".back.{os.urandom(4).hex()}"
+    link_or_copy(copy, part)
+    _move(part, path)
+    return True
 
 
 _TEMPORARY_FOLDER = r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}"
@@ -583,8 +622,8 @@ def _keep_and_report(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Keep the previous environment, and report the user's files in it."""
     latest, older = place.previous
     was_kept = os.path.lexists(latest)
-    _keep_journal(place)
-    folder = _keep_previous(place)
+    _keep_journal(place, reporter)
+    folder = _keep_previous(place, reporter)
     if folder is None:
         return
     if was_kept:

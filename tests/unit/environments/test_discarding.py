@@ -10,6 +10,7 @@ import pytest
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
 from gpuinstall.environments.discarding import discard_environment, find_user_files
@@ -35,7 +36,7 @@ def remove(paths, folder=None):
     """Remove an environment, and return the user's files in it."""
     folder = folder or paths.venv
     found = find_user_files(folder)
-    discard_environment(folder, paths.work)
+    discard_environment(folder, paths.work, Reporter())
     return found
 
 

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import InstallationError, LockError, UsageError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.state import (
     check_folder,
     check_movable,
@@ -151,6 +152,33 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
     assert set(change.comes) == reinstalled
     assert not change.is_rebuild
     assert change.refreshed == ({"alpha"} if name == "a shorter file" else set())
+
+
+@pytest.mark.parametrize("text", [None, "al", "edited, and longer"])
+def test_damage_is_found_without_an_intact_lock(paths, text):
+    make_environment(paths.venv, "ours")
+    module = paths.venv / SITE / "torch/__init__.py"
+    put_package(
+        paths.venv / SITE, "torch", {"torch/__init__.py": "torch"}, version="2.14.1"
+    )
+    module.unlink()
+    if text:
+        module.write_text(text)
+    (paths.venv / "pylock.cu126.toml").write_text("changed")
+    assert set(inspect_environment(paths).damaged) == {"torch"}
+
+
+def test_script_replacing_python_is_rejected(paths):
+    make_environment(paths.venv, "ours")
+    python = paths.venv / "bin" / "python"
+    python.chmod(0o755)
+    check_rights(paths)
+    python.write_text("#!/bin/sh\necho mine\n")
+    with pytest.raises(InstallationError) as refused:
+        check_rights(paths)
+    assert refused.value.message == f"{python} is a script, not a Python interpreter"
+    aside = quote_word(f"{python}.old")
+    assert (refused.value.hint or "").startswith(f"mv {quote_word(python)} {aside}")
 
 
 def test_third_previous_environment_requires_discard_previous(paths):

@@ -16,6 +16,7 @@ from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.file_change import find_staged_files, plan_change
 from gpuinstall.install.journal import Owner
+from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.transaction import apply_change
 from gpuinstall.lock.file.lock import parse
 from tests.lab.wheels import record
@@ -23,6 +24,14 @@ from tests.unit.install.environments import lock_text, make_environment
 
 SITE = "lib/python3.12/site-packages"
 LOCK = "pylock.cu126.toml"
+ENTRY = """
+[[packages]]
+name = "small"
+version = "{version}"
+[[packages.wheels]]
+url = "https://index.example/small-{version}-py3-none-any.whl"
+hashes = {{ sha256 = "2222222222222222222222222222222222222222222222222222222222222222" }}
+"""
 CALLS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
 OLD = {"small/__init__.py": "1", "small/gone.py": "1"}
 NEW = {"small/__init__.py": "2", "small/new.py": "2"}
@@ -89,7 +98,11 @@ def place(tmp_path, monkeypatch):
     place = EnvironmentPaths(tmp_path / "project" / ".venv")
     make_environment(place.venv, "old")
     put(place.venv, "1", OLD)
-    (place.folder / LOCK).write_text(lock_text())
+    text = lock_text() + ENTRY.format(version="1")
+    for folder in (place.folder, place.venv):
+        (folder / LOCK).write_text(text)
+    versions = {"torch": "2.14.1", "small": "1"}
+    mark(place, packages=versions)
     (place.venv / "notes.txt").write_text("mine")
     return place
 
@@ -99,7 +112,7 @@ def change(place):
     staging = place.work / "staging-0123abcd"
     shutil.rmtree(staging, ignore_errors=True)
     put(staging, "2", NEW)
-    (staging / LOCK).write_text(lock_text() + "# new\n")
+    (staging / LOCK).write_text(lock_text() + ENTRY.format(version="2"))
     arriving = read_packages([staging / SITE])
     planned = plan_change(
         place,
@@ -116,13 +129,20 @@ def change(place):
 
 def make_stamp(place):
     """Write the marker and the stamp, as the end of a verification does."""
-    marker = read_marker(place.venv)
-    assert marker
-    digest = parse(LOCK, (place.venv / LOCK).read_text()).sha256
-    replace(marker, lock_sha256=digest).write(place.venv, place.work)
+    mark(place, packages={"torch": "2.14.1", "small": "2"})
     part = place.work / ".part"
     part.write_text("stamp")
     os.replace(part, place.folder / "stamp.json")  # noqa: PTH105  the test records os.replace
+
+
+def mark(place, packages):
+    """Write the marker of the environment's lock file."""
+    marker = read_marker(place.venv)
+    assert marker
+    digest = parse(LOCK, (place.venv / LOCK).read_text()).sha256
+    replace(marker, lock_sha256=digest, packages=packages).write(
+        place.venv, place.work if place.work.exists() else None
+    )
 
 
 def contents(place):
@@ -169,15 +189,29 @@ def test_kill_between_steps_leaves_a_consistent_state(place, tmp_path_factory):
         change(place)
     after = contents(place)
     assert before != after
-    halves = []
+    halves, unnoticed = [], []
     for number in range(len(steps.made)):
         shutil.rmtree(place.folder)
         shutil.copytree(copy, place.folder, symlinks=True)
         with Steps(place.folder) as killed, suppress(Killed):
             killed.last = number
             change(place)
+        if not is_mixture_found(place, before):
+            unnoticed.append(steps.made[number])
         with Steps(place.folder), environment_lock(place, Reporter()):
             pass
         if contents(place) not in (before, after) or place.is_unfinished:
             halves.append(steps.made[number])
     assert halves == []
+    # The user may delete the journal, so that the packages are reinstalled.
+    assert unnoticed == []
+
+
+def is_mixture_found(place, before):
+    """Return whether mixed versions are recognized without a journal."""
+    existing = inspect_environment(place)
+    if "small" in existing.damaged or existing.versions["small"] == "2":
+        return True
+    now = contents(place)
+    changed = {name for name in now | before if now.get(name) != before.get(name)}
+    return changed <= {LOCK, f".venv/{LOCK}"}

@@ -1,6 +1,26 @@
-"""Removal of gpuinstall's own cache."""
+"""Removal of environments and of gpuinstall's own cache."""
 
-from gpuinstall.install.removal import remove_cache
+import pytest
+
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.removal import remove_path
+from gpuinstall.environments import discarding
+from gpuinstall.environments.records import remember_environment
+from gpuinstall.install.removal import prune, remove, remove_cache
+from tests.lab.listener import Listener
+from tests.unit.install.environments import make_environment, write_files
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch):
+    """A managed environment of this user."""
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    paths = EnvironmentPaths.at(tmp_path / "project" / ".venv")
+    make_environment(paths.venv, "ours")
+    remember_environment(paths.venv, "ours")
+    return paths
 
 
 def test_uninstall_removes_only_own_cache_files(tmp_path, monkeypatch):
@@ -14,3 +34,34 @@ def test_uninstall_removes_only_own_cache_files(tmp_path, monkeypatch):
     assert remove_cache() == [own / "mine.txt"]
     assert {path.name for path in own.iterdir()} == {"mine.txt"}
     assert (tmp_path / "elsewhere" / "thesis").is_dir()
+
+
+def test_user_folder_at_previous_path_is_kept(paths):
+    latest, older = paths.previous
+    write_files(latest, "thesis.tex")
+    make_environment(older, "older")
+    assert list(prune(Listener())) == [older]
+    assert list(remove(paths, Listener())) == [paths.venv]
+    assert (latest / "thesis.tex").exists()
+
+
+def test_failed_removal_reports_removed_user_files(paths, monkeypatch):
+    files = [f"notes-{number}.txt" for number in range(9)]
+    write_files(paths.venv, "a.ipynb", *files)
+    real = remove_path
+
+    def remove_all_but_one(folder):
+        kept = folder.parent / "kept"
+        (folder / "a.ipynb").rename(kept)
+        real(folder)
+        write_files(folder)
+        folder.mkdir()
+        kept.rename(folder / "a.ipynb")
+
+    monkeypatch.setattr(discarding, "remove_path", remove_all_but_one)
+    listener = Listener()
+    with pytest.raises(InstallationError, match=r"a\.ipynb cannot be removed"):
+        remove(paths, listener)
+    [notice] = listener.notices
+    text = f"Removed {paths.venv}, including {', '.join(files)} (created"
+    assert notice.startswith(text)

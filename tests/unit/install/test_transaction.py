@@ -220,6 +220,17 @@ def test_user_folder_blocks_a_new_package_file(place, site):
     assert tree(place) == before
 
 
+@pytest.mark.parametrize("name", ["m.pyc", "__pycache__/mine.cpython-312.pyc"])
+def test_folder_with_compiled_files_blocks_a_package_file(place, site, name):
+    (site / "alpha/__init__.py").unlink()
+    write(site / "alpha/__init__.py" / name, "mine")
+    error = refusal(planned, place)
+    assert error.code == "path-taken"
+    folder = site / "alpha/__init__.py"
+    assert f"{folder} is a folder" in error.message
+    assert error.hint.startswith(f"mv {quote_word(folder)} ")
+
+
 def test_user_file_blocks_a_new_package_folder(place):
     write(place.root / "share", "mine")
     error = refusal(planned, place)
@@ -295,6 +306,8 @@ def test_file_shared_with_another_package_is_kept(place, site):
 
 MODIFIED = {
     "a longer file": ("alpha/old.py", "edited, and longer"),
+    "an emptied file": ("alpha/old.py", ""),
+    "an empty file at a new path": ("alpha/new/x.py", ""),
     "the same size": ("alpha/old.py", "new"),
     "a file that no installer recorded": ("alpha/new/x.py", "mine"),
     "a command": ("../../../bin/alpha", "edited"),
@@ -390,6 +403,47 @@ def test_file_saved_during_change_is_restored_by_rollback(
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/old.py")
     back(place)
     assert (site / "alpha/old.py").read_text() == text
+
+
+@pytest.mark.parametrize("name", ["alpha", "alpha/res", "bin"])
+def test_folder_linked_outside_during_change_is_kept(
+    place, site, tmp_path, monkeypatch, name
+):
+    put(place.root, "alpha-1", {**ALPHA_1, "alpha/res/a.txt": "1"})
+    before = tree(place)
+    begun_change = planned(place, ("alpha-2", {**ALPHA_2, "alpha/res/a.txt": "2"}))
+    folder = place.root / name if name == "bin" else site / name
+    write(folder / "mine.txt", "mine")
+    outside = tmp_path / "outside"
+
+    def link(change):
+        folder.rename(outside)
+        folder.symlink_to(outside)
+        return apply(change)
+
+    apply = transaction._apply
+    monkeypatch.setattr(transaction, "_apply", link)
+    with (
+        pytest.raises(UsageError, match=re.escape(f"{folder} is a link to {outside}")),
+        apply_change(begun_change, Reporter()),
+    ):
+        pass
+    folder.unlink()
+    outside.rename(folder)
+    (folder / "mine.txt").unlink()
+    assert tree(place) == before
+
+
+def test_killed_change_is_not_restored_through_link(place, site, tmp_path):
+    begun(place)
+    outside = tmp_path / "outside"
+    (site / "alpha").rename(outside)
+    (site / "alpha").symlink_to(outside)
+    write(outside / "__pycache__/old.cpython-312.pyc", "mine")
+    before = {path: path.read_text() for path in outside.rglob("*.*") if path.is_file()}
+    [notice] = heal_now(place).notices
+    assert f"{SITE}/alpha/__init__.py" in notice
+    assert before == {path: path.read_text() for path in before}
 
 
 def test_modified_files_are_reported_before_the_commit(place, site, monkeypatch):
@@ -620,6 +674,23 @@ def test_rollback_after_move_keeps_current_environment_marker(place):
     assert was_created_here(place.venv)
 
 
+def test_copied_interrupted_project_is_reported_as_copied(place):
+    mark(place, "first")
+    change = planned(place)
+    transaction._write_journal(change)
+    transaction._apply(change)
+    mark(place, "second")
+    begun_by(place, process=1, start="never")
+    copy = place.folder.with_name(f"{place.folder.name}-copy")
+    for path in (place.venv, place.work):
+        shutil.copytree(path, copy / path.name, symlinks=True)
+    copied = EnvironmentPaths(copy / ".venv")
+    listener = Listener()
+    with environment_lock(copied, listener):
+        relocate_environment(copied, None, listener)
+    assert listener.steps[-1] == f"Copied {place.venv} -> {copied.venv}"
+
+
 @contextmanager
 def dying(moment):
     """Simulate a kill at a file system call, and yield the counter."""
@@ -766,6 +837,24 @@ def test_file_edited_between_kill_and_restart_is_kept(place, site, monkeypatch):
     monkeypatch.setattr(Owner, "read_restart_time", lambda _owner: restart)
     heal_now(place)
     assert (site / "alpha/__init__.py").read_text() == "mine"
+
+
+def test_file_emptied_after_a_kill_is_kept(place, site):
+    begun(place)
+    (site / "alpha/__init__.py").write_text("")
+    (site / "alpha/new/x.py").write_text("")
+    heal_now(place)
+    assert (site / "alpha/__init__.py").read_text() == ""
+    assert (site / "alpha/new/x.py").exists()
+
+
+def test_damaged_journal_removes_no_marker(place):
+    mark(place, "first")
+    begun(place)
+    shutil.rmtree(place.current_change / "before")
+    [notice] = heal_now(place).notices
+    assert notice.startswith("Discarded an interrupted change")
+    assert was_created_here(place.venv)
 
 
 def test_file_edited_after_restart_is_kept(place, site):

@@ -298,3 +298,29 @@ def test_story_titles_have_at_most_eight_words():
     ]
 
     assert titles == []
+
+
+READING_CALLS = {
+    *("open", "read_text", "read_bytes", "iterdir", "glob", "rglob", "walk", "scandir"),
+    *("stat", "lstat", "exists", "lexists", "isfile", "isdir", "islink", "access"),
+    *("file_size", "_read_text", "packages_folders", "load_catalog", "disk_usage"),
+}
+
+
+def test_properties_of_environments_read_no_files():
+    files = [
+        SOURCE / "base" / "environment_paths.py",
+        *(SOURCE / "environments").glob("*.py"),
+        *(SOURCE / "install").glob("*.py"),
+    ]
+    found = []
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            decorators = {ast.unparse(one) for one in node.decorator_list}
+            if decorators & {"property", "cached_property"}:
+                called = set(re.findall(r"(\w+)\(", ast.unparse(node)))
+                if called & READING_CALLS:
+                    found.append(f"{file.name}: {node.name}")
+    assert found == []

@@ -151,16 +151,14 @@ class EnvironmentPaths(Value):
             return self.layout.python
         return interpreter(self.venv)
 
-    @property
-    def search_path(self) -> list[Path]:
-        """The folders of ``sys.path`` with packages."""
+    def find_search_path(self) -> list[Path]:
+        """Return the folders of ``sys.path`` with packages."""
         if self.layout:
             return list(self.layout.search_path)
         return packages_folders(self.venv)
 
-    @property
-    def packages_folders(self) -> list[Path]:
-        """The package folders of the environment."""
+    def find_packages_folders(self) -> list[Path]:
+        """Return the package folders of the environment."""
         if self.layout:
             return list(self.layout.packages_folders)
         return packages_folders(self.venv)
@@ -203,9 +201,8 @@ class EnvironmentPaths(Value):
         """The file that a running command locks."""
         return self.work / "lock"
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether a change is running or was interrupted."""
+    def has_unfinished_change(self) -> bool:
+        """Return whether a change is running or was interrupted."""
         return os.path.lexists(self.current_change)
 
     @property

@@ -58,14 +58,14 @@ def _list_environments(_options: CommandOptions) -> Outcome:
             "status": existing.verdict.get("status"),
             "bytes": tree_size(venv),
             "rollback": describe_journal(paths.last_change),
-            "unfinished": paths.is_unfinished,
+            "unfinished": paths.has_unfinished_change(),
         }
         environments.append(environment)
         size = format_size(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
         rows.append((display_path(venv), f"{text} · {size}"))
-        if existing.changed_build:
-            rows.append(("", existing.changed_build))
+        if existing.find_changed_build():
+            rows.append(("", existing.find_changed_build()))
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {format_undo_command(paths)}"))
@@ -139,7 +139,7 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
 
 def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
     """Return the versions of an environment's packages by name."""
-    packages = read_packages(place.packages_folders)
+    packages = read_packages(place.find_packages_folders())
     return {package.name: package.version for package in packages}
 
 

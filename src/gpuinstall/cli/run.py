@@ -141,7 +141,7 @@ def _recover_environment(project: Project) -> None:
     from gpuinstall.install.moved import find_previous_path, relocate_environment
 
     paths = project.paths
-    if paths.is_unfinished or find_previous_path(paths.venv):
+    if paths.has_unfinished_change() or find_previous_path(paths.venv):
         from gpuinstall.install.environment_lock import (
             environment_lock,  # slow to import
         )

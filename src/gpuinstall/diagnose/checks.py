@@ -185,7 +185,7 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     # torch imports its dependencies.
     needed = set(family)
     for name in family:
-        for requirement in packages[name].requires:
+        for requirement in packages[name].read_requirements():
             needed.add(canonicalize_name(requirement.name))
     for damage in find_damage(evidence.packages):
         package = damage.package

@@ -111,7 +111,7 @@ class DoctorEvidence(LocalReading):
                 name = package.name
                 if name in _WITH_EVERY_ENVIRONMENT or self.catalog.is_tied(name):
                     continue
-                if package.has_address:
+                if package.has_address():
                     lost.append(name)
                 else:
                     arguments.append(f"{name}=={package.version}")

@@ -34,6 +34,8 @@ class Damage(NamedTuple):
     """The damaged files, relative to the packages folder."""
     is_in_cache: bool
     """Whether the installer's cache may also be damaged."""
+    total: int = 0
+    """The number of the package's files if some are missing or truncated."""
 
     @property
     def message(self) -> str:
@@ -46,8 +48,7 @@ class Damage(NamedTuple):
                 return f"{name} was edited after its installation: {join_names(self.files)}"
             case "lost":
                 are = "are" if len(self.files) > 1 else "is"
-                total = sum(file.size > 0 for file in self.package.files)
-                count = f"{len(self.files)} of {total} files {are} missing or truncated"
+                count = f"{len(self.files)} of {self.total} files {are} missing or truncated"
                 return f"{name} is damaged: {count}: {self.files[0]}"
 
 
@@ -99,17 +100,20 @@ def _edited(package: InstalledPackage, files: tuple[str, ...]) -> Damage:
 def _find_loss(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
-    if package.is_record_lost:
+    if package.has_lost_record():
         # A power cut may have truncated cached files too.
         return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
     folder = package.record.parent
     lost = tuple(
-        path for path in package.damaged_files if str(folder / path) not in shared()
+        path
+        for path in package.find_damaged_files()
+        if str(folder / path) not in shared()
     )
     if not lost:
         return None
     is_cut = any(exists(folder / path) for path in lost)
-    return Damage(package, "lost", lost, is_cut)
+    total = sum(file.size > 0 for file in package.read_files())
+    return Damage(package, "lost", lost, is_cut, total)
 
 
 def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
@@ -118,7 +122,9 @@ def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
     shared = set[str]()
     for package in packages:
         # Strings are faster than Path for 12,000 files.
-        paths = {f"{package.record.parent}{os.sep}{row.path}" for row in package.files}
+        paths = {
+            f"{package.record.parent}{os.sep}{row.path}" for row in package.read_files()
+        }
         shared |= known & paths
         known |= paths
     return shared
@@ -138,7 +144,7 @@ def find_edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
     folder = f"{package.record.parent}{os.sep}"
     unpacked = _modification_time(package.record / "METADATA")
     installed = _modification_time(package.record / "RECORD")
-    for row in package.files:
+    for row in package.read_files():
         if not row.digest:
             continue
         with suppress(OSError):

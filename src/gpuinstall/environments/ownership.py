@@ -102,7 +102,7 @@ def _find_owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     lost_records = tuple(
         f"{package.record.relative_to(venv).as_posix()}/"
         for package in read_packages(folders)
-        if package.is_record_lost
+        if package.has_lost_record()
     )
     owned = set[str]()
     for path in paths:

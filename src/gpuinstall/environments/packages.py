@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,87 +60,68 @@ class InstalledPackage(Value):
     record: Path
     """The metadata folder: ``.dist-info`` or ``.egg-info``."""
 
-    @property
-    def metadata(self) -> list[Path]:
-        """The metadata files that installers write."""
+    def find_metadata_files(self) -> list[Path]:
+        """Return the metadata files that installers write."""
         if isfile(self.record):
             return [self.record]
         files = sorted(self.record.iterdir())
         return [file for file in files if re.fullmatch(_METADATA, file.name)]
 
-    @property
-    def is_record_lost(self) -> bool:
-        """Whether RECORD lists no package files, as after a power cut."""
+    def has_lost_record(self) -> bool:
+        """Return whether RECORD lists no files, as after a power cut."""
         has_one = file_size(self.record / "RECORD") >= 0
         return has_one and all(
-            re.search(_INSTALLER_FILES, file.path) for file in self.files
+            re.search(_INSTALLER_FILES, file.path) for file in self.read_files()
         )
 
-    @cached_property
-    def recorded_files(self) -> tuple[RecordedFile, ...]:
-        """The files that RECORD lists."""
-        return _read_rows(_read_text(self.record / "RECORD"))
+    def read_record(self) -> tuple[RecordedFile, ...]:
+        """Return the files that RECORD lists."""
+        return _parse_record(_read_text(self.record / "RECORD"))
 
-    @cached_property
-    def files(self) -> tuple[RecordedFile, ...]:
-        """The files in the packages folder that RECORD lists."""
-        return tuple(row for row in self.recorded_files if not _OUTSIDE.match(row.path))
+    def read_files(self) -> tuple[RecordedFile, ...]:
+        """Return the files in the packages folder that RECORD lists."""
+        return _parse_inside(_read_text(self.record / "RECORD"))
 
-    @cached_property
-    def entry_points(self) -> str:
-        """The text of ``entry_points.txt``, empty if it is missing."""
+    def read_entry_points(self) -> str:
+        """Return the text of ``entry_points.txt``, empty if it is missing."""
         return _read_text(self.record / "entry_points.txt")
 
-    @property
-    def is_native(self) -> bool:
-        """Whether the package has compiled code."""
-        return any(_NATIVE.search(file.path) for file in self.files)
+    def has_native_code(self) -> bool:
+        """Return whether the package has compiled code."""
+        return any(_NATIVE.search(file.path) for file in self.read_files())
 
-    @cached_property
-    def damaged_files(self) -> tuple[str, ...]:
-        """The package's missing or truncated files, except ``.pyc`` files."""
+    def find_damaged_files(self) -> tuple[str, ...]:
+        """Return the missing or truncated files, except ``.pyc`` files."""
         # Checking torch's 12,000 files takes 30 ms. Creating a Path takes longer than its stat.
         folder = f"{self.record.parent}/"
         lost = []
-        for path, _, size in self.files:
+        for path, _, size in self.read_files():
             if size and not path.endswith(".pyc") and file_size(folder + path) < size:
                 lost.append(path)
         return tuple(lost)
 
-    @property
     def has_address(self) -> bool:
-        """Whether the package was installed from a URL (PEP 610)."""
+        """Return whether the package was installed from a URL (PEP 610)."""
         return isfile(self.record / "direct_url.json")
 
-    @property
-    def source(self) -> tuple[Path, bool] | None:
-        """The source folder, and whether the package is editable (PEP 610)."""
+    def read_source(self) -> tuple[Path, bool] | None:
+        """Return the source folder, and whether it is editable (PEP 610)."""
         with suppress(ValueError, LookupError, TypeError, AttributeError, UsageError):
             origin = parse_json(_read_text(self.record / "direct_url.json"))
             folder = Path(Location.parse(origin["url"]).path)
             return folder, bool(origin["dir_info"].get("editable"))
         return None
 
-    @property
-    def metadata_header(self) -> str:
-        """The header fields of METADATA."""
+    def read_header(self) -> str:
+        """Return the header fields of METADATA."""
         return _read_text(self.record / "METADATA").partition("\n\n")[0]
 
-    @cached_property
-    def requires(self) -> tuple[Requirement, ...]:
-        """The package's requirements on all platforms, without extras.
+    def read_requirements(self) -> tuple[Requirement, ...]:
+        """Return the requirements on all platforms, without extras.
 
         The metadata of a package does not record which extras were requested.
         """
-        from packaging.requirements import InvalidRequirement
-
-        requirements = []
-        for text in re.findall(_REQUIRES, self.metadata_header):
-            if re.search(_EXTRA_MARKER, text):
-                continue
-            with suppress(InvalidRequirement):
-                requirements.append(parse_standard_requirement(text))
-        return tuple(requirements)
+        return _parse_requirements(self.read_header())
 
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
@@ -178,7 +159,7 @@ def find_required_names(
     seen = set(names)
     for name in names:
         if name in packages:
-            required = re.findall(_REQUIRED_NAME, packages[name].metadata_header)
+            required = re.findall(_REQUIRED_NAME, packages[name].read_header())
             new = set(map(normalize_name, required)) - seen
             seen |= new
             names += new
@@ -194,7 +175,7 @@ def find_top_packages(
     for package in packages:
         names = {
             normalize_name(one.name)
-            for one in package.requires
+            for one in package.read_requirements()
             if one.marker is None or one.marker.evaluate()
         }
         # "pandas[all]" requires pandas itself.
@@ -215,7 +196,7 @@ def find_unmet_requirements(
         environment: The marker values, by default for the running Python.
     """
     for package in packages:
-        for requirement in package.requires:
+        for requirement in package.read_requirements():
             if requirement.marker and not requirement.marker.evaluate(environment):
                 continue
             version = versions.get(normalize_name(requirement.name))
@@ -231,7 +212,7 @@ def find_written_files(
     """Return the files in a package's RECORD, relative to the environment."""
     folder = package.record.parent.relative_to(root).as_posix()
     files = {}
-    for row in package.recorded_files:
+    for row in package.read_record():
         path = row.path.replace(os.sep, "/")
         if "../" in path or "//" in path or "./" in path:
             path = posixpath.normpath(posixpath.join(folder, path))
@@ -241,9 +222,28 @@ def find_written_files(
     return files
 
 
-# A change reads the same RECORD in the previous and in the new environment.
+# Commands read the same metadata several times.
 @cache
-def _read_rows(text: str) -> tuple[RecordedFile, ...]:
+def _parse_requirements(header: str) -> tuple[Requirement, ...]:
+    from packaging.requirements import InvalidRequirement
+
+    requirements = []
+    for text in re.findall(_REQUIRES, header):
+        if re.search(_EXTRA_MARKER, text):
+            continue
+        with suppress(InvalidRequirement):
+            requirements.append(parse_standard_requirement(text))
+    return tuple(requirements)
+
+
+@cache
+def _parse_inside(text: str) -> tuple[RecordedFile, ...]:
+    """Parse the rows of a RECORD file with paths in the packages folder."""
+    return tuple(row for row in _parse_record(text) if not _OUTSIDE.match(row.path))
+
+
+@cache
+def _parse_record(text: str) -> tuple[RecordedFile, ...]:
     """Parse a RECORD file, up to the first malformed row."""
     import csv
 

@@ -113,7 +113,7 @@ def describe_unfinished_change(venv: Path) -> str:
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
     places = [EnvironmentPaths(venv)]
     places += [_unmanaged_paths(venv, folder) for folder in packages_folders(venv)]
-    return next((place for place in places if place.is_unfinished), None)
+    return next((place for place in places if place.has_unfinished_change()), None)
 
 
 def _is_locked(place: EnvironmentPaths) -> bool:

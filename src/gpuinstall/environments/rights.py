@@ -93,7 +93,7 @@ def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
         yield next(folder for folder in paths.venv.parents if exists(folder))
     if isdir(paths.venv):
         scripts = (paths.root / paths.path_below_root("bin/python")).parent
-        for folder in (paths.venv, scripts, *paths.packages_folders):
+        for folder in (paths.venv, scripts, *paths.find_packages_folders()):
             if isdir(folder):
                 yield folder
 

@@ -35,7 +35,9 @@ _OWNER = "owner"
 def needs_recovery(place: EnvironmentPaths) -> bool:
     """Return whether a killed command left files to clean up."""
     has_owner = os.path.lexists(place.work / _OWNER)
-    return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
+    return place.has_unfinished_change() or (
+        has_owner and os.access(place.work, os.W_OK)
+    )
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def environment_lock(
             # A waiting command prints "another run" if this file is missing.
             with suppress(InstallationError):
                 write_atomically(owner, f"process {os.getpid()}", is_cached=True)
-            was_unfinished = place.is_unfinished
+            was_unfinished = place.has_unfinished_change()
             recover(place, reporter, takes_over=takes_over)
             remove_leftovers(place)
             yield has_waited, was_unfinished
@@ -129,7 +131,7 @@ def folder_lock(
             finally:
                 with defer_interrupts():
                     is_kept = os.path.lexists(place.last_change)
-                    if not (is_kept or place.is_unfinished):
+                    if not (is_kept or place.has_unfinished_change()):
                         remove_file(ignored)
     finally:
         # rmdir fails for a folder with a journal, which is kept.

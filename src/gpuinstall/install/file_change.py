@@ -122,7 +122,7 @@ def _find_modified_files(
     }
     modified -= same
     if modified:
-        others = set(read_packages(place.packages_folders)) - set(old_packages)
+        others = set(read_packages(place.find_packages_folders())) - set(old_packages)
         modified -= find_intact_files(others, place.root, modified)
     return modified
 
@@ -188,7 +188,7 @@ def find_shared_files(
         return {}
     shared: dict[str, set[str]] = {}
     records = {package.record for package in old_packages}
-    for package in read_packages(place.packages_folders):
+    for package in read_packages(place.find_packages_folders()):
         if package.record in records:
             continue
         files = find_written_files(package, place.root).keys() & set(names)
@@ -209,8 +209,11 @@ def find_recorded_files(packages: Iterable[InstalledPackage], root: Path) -> set
     names = set[str]()
     for package in packages:
         names.update(filter(_is_inside, find_written_files(package, root)))
-        if not package.recorded_files:
-            names.update(file.relative_to(root).as_posix() for file in package.metadata)
+        if not package.read_record():
+            names.update(
+                file.relative_to(root).as_posix()
+                for file in package.find_metadata_files()
+            )
     return names
 
 

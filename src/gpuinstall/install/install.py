@@ -337,7 +337,9 @@ def _verify_before_change(
         return None
     from gpuinstall.verify.files import find_program_packages  # slow to import
 
-    programs = find_program_packages(planned.existing.paths.packages_folders).values()
+    programs = find_program_packages(
+        planned.existing.paths.find_packages_folders()
+    ).values()
     # Python would still find a removed package. In this case, the kernels run after the change.
     if any(program.name in change.goes for program in programs):
         return None
@@ -376,7 +378,7 @@ def _apply_change(
         yield EnvironmentPaths(place.staging)
         replace_environment(place, place.staging, reporter)
     else:
-        if read_packages(place.packages_folders) != existing.packages:
+        if read_packages(place.find_packages_folders()) != existing.packages:
             raise ConcurrentChangeError
         with apply_change(_plan_file_change(unpacked), reporter):
             yield place
@@ -424,7 +426,9 @@ def _verify(
     if planned.action is Action.NOTHING:
         return VerificationResult()
     # Only packages with native code have library dependencies.
-    if place.is_managed and any(package.is_native for package in unpacked.packages):
+    if place.is_managed and any(
+        package.has_native_code() for package in unpacked.packages
+    ):
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
     earlier = planned.existing.stamp
     try:
@@ -439,7 +443,7 @@ def _verify(
     if not place.is_managed:
         return proof
     lock = fit.lock
-    versions = package_versions(read_packages(place.packages_folders), {"pip"})
+    versions = package_versions(read_packages(place.find_packages_folders()), {"pip"})
     previous = read_marker(place.venv)
     marker = Marker(
         id=str(uuid.uuid4()),

@@ -56,7 +56,7 @@ def relocate_environment(
     original = read_marker(before)
     # A killed change may have replaced the marker of the original.
     is_copy = original is not None and (
-        original.id == marker.id or EnvironmentPaths(before).is_unfinished
+        original.id == marker.id or EnvironmentPaths(before).has_unfinished_change()
     )
     modified = find_modified_scripts(venv)
     # Write the marker last, so that the next command repeats an interrupted update.

@@ -114,7 +114,8 @@ class SizeEstimate(Value):
         cached = int(UNPACKED * tree_size(self.cache))
         return max(size - cached, min(size, self.copied))
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
+        """Return the sizes with the free space of each file system."""
         most = "up to " if self.cache else ""
         texts = [
             f"{most}{format_size(self.download_size)}"
@@ -187,7 +188,7 @@ class PlannedInstallation(Value):
         for line in self._change_lines():
             yield label, line
             label = ""
-        yield "Download", str(self.sizes)
+        yield "Download", self.sizes.describe()
 
     def _change_lines(self) -> list[str]:
         if not self.change.is_new:

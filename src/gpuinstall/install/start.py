@@ -61,7 +61,7 @@ def select_environment(
     # ``run --any`` never starts ``.venv``.
     state = read_state(project, locked, check_ownership=False)
     paths = _environment_paths(_find_compatible_lock(state), project)
-    if paths.is_unfinished:
+    if paths.has_unfinished_change():
         # After an interrupted change, the marker and the environment's lock file are invalid.
         with environment_lock(paths, reporter):
             state = read_state(project, locked, again=True, check_ownership=False)

@@ -178,9 +178,8 @@ class ExistingEnvironment(Value):
         """The locked versions by package name. Empty without a lock file."""
         return self.marker.packages if self.marker and self.lock else {}
 
-    @property
-    def changed_build(self) -> str:
-        """A message if torch or a package of the same build was changed."""
+    def find_changed_build(self) -> str:
+        """Return a message if torch or a package of its build was changed."""
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied
@@ -194,7 +193,7 @@ class ExistingEnvironment(Value):
         Raises:
             LockError: A package changed.
         """
-        venv, changed = self.paths.venv, self.changed_build
+        venv, changed = self.paths.venv, self.find_changed_build()
         if self.marker and self.lock is None:
             changed = f"{self.marker.lock} in {venv} is missing or differs from the installed lock file"
         if changed:
@@ -270,7 +269,7 @@ def inspect_environment(
         )
         is_empty = is_empty_folder or not os.path.lexists(venv)
         return ExistingEnvironment(paths, is_empty=is_empty)
-    packages = read_packages(paths.packages_folders)
+    packages = read_packages(paths.find_packages_folders())
     lock = read_environment_lock(venv)
     locked = [package for package in packages if package.name in marker.packages]
     # If the lock file differs from the marker, a change may have been interrupted.

@@ -258,7 +258,7 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
     for name in names:
         folder, _, file = name.rpartition("/")
         modules.setdefault(folder, set()).add(file.removesuffix(".py"))
-    lasting = {place.root, *place.packages_folders}
+    lasting = {place.root, *place.find_packages_folders()}
     for folder, stems in modules.items():
         if find_link(place.root, folder):
             continue
@@ -373,7 +373,7 @@ def recover(
         UsageError: Another user or host started the change.
         InstallationError: A file cannot be restored.
     """
-    if not place.is_unfinished:
+    if not place.has_unfinished_change():
         return
     journal = read_journal(place.current_change, place)
     if journal is None:
@@ -431,7 +431,7 @@ def _find_modified_packages(
         journal: The change.
         folder: The folder of the journal.
     """
-    installed = read_packages(place.packages_folders)
+    installed = read_packages(place.find_packages_folders())
     changed = []
     for name, versions in journal.packages.items():
         records = [one.record / "RECORD" for one in installed if one.name == name]
@@ -495,11 +495,12 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     copies = previous_files(place.current_change)
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
     folders = [
-        copies / relative_prefix(one, place.root) for one in place.packages_folders
+        copies / relative_prefix(one, place.root)
+        for one in place.find_packages_folders()
     ]
     kept = _find_package_files(changed, read_packages(folders), copies)
     kept |= _find_package_files(
-        changed, read_packages(place.packages_folders), place.root
+        changed, read_packages(place.find_packages_folders()), place.root
     )
     new = {*journal.added, *journal.own} - previous
     records = set(filter(_is_record, new))
@@ -743,12 +744,13 @@ def _reverse_change(
         files[name] = staging / name
         _link(copy, files[name])
     folders = [
-        staging / relative_prefix(one, place.root) for one in place.packages_folders
+        staging / relative_prefix(one, place.root)
+        for one in place.find_packages_folders()
     ]
     restored = read_packages(folders)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
     excluded |= _find_package_files(changed, restored, staging)
-    present = read_packages(place.packages_folders)
+    present = read_packages(place.find_packages_folders())
     names = journal.packages.keys() - set(changed)
     return plan_change(
         place,

@@ -115,12 +115,12 @@ def read_unmanaged(
     """
     place = inspect_unmanaged(python)
     # Python imports the first of two packages with the same name.
-    visible = reversed(read_packages(place.search_path))
+    visible = reversed(read_packages(place.find_search_path()))
     existing = ExistingEnvironment(
         place,
         is_empty=False,
         versions=package_versions(visible),
-        packages=read_packages(place.packages_folders),
+        packages=read_packages(place.find_packages_folders()),
     )
     request = select_extras(
         project, project.machine, read_declared_request(project), project.catalog

@@ -134,7 +134,7 @@ def _create_overlay_environment(
             copy.parent.mkdir(exist_ok=True)
             if os.path.lexists(path):
                 shutil.copy2(path, copy, follow_symlinks=False)
-        for folder in place.packages_folders:
+        for folder in place.find_packages_folders():
             (staging / relative_prefix(folder, place.venv)).mkdir(
                 parents=True, exist_ok=True
             )
@@ -142,7 +142,7 @@ def _create_overlay_environment(
         run_uv(uv.venv_command(place.python, staging), session)
     lines = [
         f"import site; site.addsitedir({str(folder)!r})\n"
-        for folder in place.search_path
+        for folder in place.find_search_path()
     ]
     write_atomically(
         packages_folders(staging)[0] / "zz_others.pth", "".join(lines), is_cached=True

@@ -115,7 +115,9 @@ class Contents(Value):
     def read_own_lock(self) -> Lock | None:
         """Return the environment's lock file unless a change is unfinished."""
         return (
-            None if self.paths.is_unfinished else read_environment_lock(self.paths.venv)
+            None
+            if self.paths.has_unfinished_change()
+            else read_environment_lock(self.paths.venv)
         )
 
     def read_locked_request(self) -> Request:

@@ -31,7 +31,7 @@ def make_environment_request(
     """
     paths = project.paths
     # Ignore the environment's state if a change was interrupted.
-    existing = None if paths.is_unfinished else read_marker(paths.venv)
+    existing = None if paths.has_unfinished_change() else read_marker(paths.venv)
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
         request = replace(request, preferred_pythons=pythons)

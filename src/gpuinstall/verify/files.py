@@ -81,9 +81,9 @@ def _find_implicit_packages(
     """
     names = {path.rpartition("-packages/")[2] for path in startup}
     for package in packages:
-        if _PLUGINS in package.entry_points or (
+        if _PLUGINS in package.read_entry_points() or (
             package.name not in _ROOTS
-            and any(file.path in names for file in package.files)
+            and any(file.path in names for file in package.read_files())
         ):
             yield package.name
 
@@ -104,7 +104,7 @@ def _add_requirements(
 
 def _list_requirements(package: InstalledPackage) -> Iterator[str]:
     """Yield the names of required packages."""
-    for requirement in package.requires:
+    for requirement in package.read_requirements():
         yield canonicalize_name(requirement.name)
 
 
@@ -115,7 +115,7 @@ def _record_path(package: InstalledPackage, root: Path) -> str:
 def _find_native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
     """Yield the native libraries of a package, relative to ``root``."""
     site = package.record.parent.relative_to(root).as_posix()
-    for file in package.recorded_files:
+    for file in package.read_record():
         if _LIBRARY.search(file.path):
             yield f"{site}/{file.path}"
 
@@ -146,7 +146,7 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
-    is_extension = TORCH in _list_requirements(package) and package.is_native
+    is_extension = TORCH in _list_requirements(package) and package.has_native_code()
     if not modules and (package.name in known or is_extension):
         modules.append(_find_main_module(package))
     return modules
@@ -154,7 +154,7 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
 
 def _find_main_module(package: InstalledPackage) -> str:
     """Return the module named after the package, or its first module."""
-    matches = (_MODULE.fullmatch(file.path) for file in package.files)
+    matches = (_MODULE.fullmatch(file.path) for file in package.read_files())
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)
     # A package without a folder is a single module, whose exact name is in the name of the .dist-info folder.
@@ -176,7 +176,9 @@ def find_modified_files(torch: FoundTorch, names: Collection[str]) -> Iterator[s
         if package.name not in names:
             continue
         # Files that the installer generated have no digest.
-        digests = {file.path: file.digest for file in package.files if file.digest}
+        digests = {
+            file.path: file.digest for file in package.read_files() if file.digest
+        }
         for path, digest in digests.items():
             found = ""
             with suppress(OSError):

@@ -55,7 +55,7 @@ def test_packages_changed_by_other_tools_are_reported(paths):
     (site / "torch-2.14.1.dist-info").rename(site / "torch-2.13.0.dist-info")
     existing = inspect_environment(paths)
     moved = "torch is 2.13.0 instead of 2.14.1"
-    assert (existing.changed_versions, existing.changed_build) == (
+    assert (existing.changed_versions, existing.find_changed_build()) == (
         {"torch": moved},
         moved,
     )

@@ -119,7 +119,9 @@ def change(place):
         added={**find_staged_files(arriving, staging, place), LOCK: staging / LOCK},
         after={"small": "2"},
         old_packages=[
-            one for one in read_packages(place.packages_folders) if one.name == "small"
+            one
+            for one in read_packages(place.find_packages_folders())
+            if one.name == "small"
         ],
         own={LOCK},
     )
@@ -200,7 +202,7 @@ def test_kill_between_steps_leaves_a_consistent_state(place, tmp_path_factory):
             unnoticed.append(steps.made[number])
         with Steps(place.folder), environment_lock(place, Reporter()):
             pass
-        if contents(place) not in (before, after) or place.is_unfinished:
+        if contents(place) not in (before, after) or place.has_unfinished_change():
             halves.append(steps.made[number])
     assert halves == []
     # The user may delete the journal, so that the packages are reinstalled.

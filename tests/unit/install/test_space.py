@@ -66,7 +66,7 @@ def test_local_files_and_removals_need_no_download(priced, tmp_path):
     local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
     for sizes in ({local: 1000}, {}):
         price, _ = priced(sizes)
-        assert (price.download_size, str(price)) == (0, "nothing to download")
+        assert (price.download_size, price.describe()) == (0, "nothing to download")
 
 
 @pytest.fixture

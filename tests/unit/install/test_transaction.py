@@ -94,7 +94,9 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
         added=find_staged_files(arriving, staging, place),
         after={package.name: package.version for package in arriving},
         old_packages=[
-            one for one in read_packages(place.packages_folders) if one.name in goes
+            one
+            for one in read_packages(place.find_packages_folders())
+            if one.name in goes
         ],
         own=(),
     )
@@ -630,7 +632,7 @@ def test_recreated_environment_is_not_rolled_back(place, name):
     for path in list(place.root.iterdir()):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     write(place.root / "pyvenv.cfg", "another tool's")
-    if place.is_unfinished:
+    if place.has_unfinished_change():
         [notice] = heal_now(place).notices
         assert "another tool has recreated" in notice
     error = refusal(back, place)
@@ -943,7 +945,7 @@ def test_rollback_waits_for_running_change(place):
     with ExitStack() as other:
         other.enter_context(environment_lock(place, Reporter()))
         other.enter_context(apply_change(planned(place), Reporter()))
-        assert place.is_unfinished
+        assert place.has_unfinished_change()
 
         class Waiting(Listener):
             def wait(self, text):

@@ -333,7 +333,9 @@ class Lock(Value):
         environment.
         """
         projects = self.find_projects(folder)
-        installed = {(one.name, one.source) for one in packages if one.name in projects}
+        installed = {
+            (one.name, one.read_source()) for one in packages if one.name in projects
+        }
         return set(dict(projects.items() - installed))
 
     @property

@@ -34,7 +34,7 @@ from gpuinstall.base.files import expand_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import remove_logins
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, placeholder_hash
@@ -66,7 +66,6 @@ PREFERRED = "pylock.preferred.toml"
 
 REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
-_UNBOUNDED = "unbounded.txt"
 _INPUTS = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
@@ -397,6 +396,7 @@ class _Resolver:
         is_known = self.are_named and self.session.outdated.isdisjoint(lines)
         failed = None if is_known else self.build_url_requirements()
         tried = set[str]()
+        conflict = None
         while failed is None:
             done = self.run(*self.options, *_INPUTS, code=False)
             package = find_unbuilt_package(done.err)
@@ -408,8 +408,12 @@ class _Resolver:
             elif done.ok:
                 return done
             elif not needs_build(done.err):
-                if not self.needs_version():
+                if not self.dynamic:
                     return done
+                # A package may require a version that only a build determines.
+                conflict = done
+                self.dynamic = []
+                self.project.write(self.folder, self.default_index)
                 self.addresses = [one for one in self.project.requirements if one.url]
             # uv may not report a package requested by URL or path.
             elif self.addresses:
@@ -422,30 +426,7 @@ class _Resolver:
             else:
                 tried.add(package)
                 failed = self.build(package)
-        return failed
-
-    def needs_version(self) -> bool:
-        """Return whether a package requires a version of a dynamic project.
-
-        In this case, uv succeeds without the bounds on these projects. gpuinstall then
-        builds the projects to determine their versions.
-        """
-        names = {row["name"] for row in self.dynamic}
-        if not names:
-            return False
-        unbounded = [
-            replace(one, editable=False).with_url(one.path, has_name=True)
-            for one in self.project.requirements
-            if one.path and one.name in names
-        ]
-        lines = format_requirement_lines(unbounded, self.project.folder)
-        (self.folder / _UNBOUNDED).write_text("\n".join(lines), encoding="utf-8")
-        words = (*self.options, *_INPUTS, "--override", _UNBOUNDED)
-        if not self.run(*words, code=False).ok:
-            return False
-        self.dynamic = []
-        self.project.write(self.folder, self.default_index)
-        return True
+        return conflict or failed
 
     @property
     def options(self) -> list[str]:

@@ -1,11 +1,19 @@
-"""Collect facts about packages in a resolution for the next run of uv."""
+"""Collect facts about packages in a resolution for the next run of uv.
+
+If a package is rejected, its older releases are searched for the latest one that runs.
+After three rejections for the same reason, each further rejection doubles the stride.
+Then the search bisects between the first release that runs and the last rejected one.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from packaging.version import Version
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -17,9 +25,13 @@ from gpuinstall.lock.resolve.inspect import (
     find_sdists,
 )
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
-from gpuinstall.lock.resolve.older_releases import OlderReleaseSearch
 from gpuinstall.lock.uv.builds import find_build_tools
-from gpuinstall.wheels.compatibility import Compatibility
+from gpuinstall.wheels.compatibility import Compatibility, find_missing_code
+from gpuinstall.wheels.learned.row import Depth
+from gpuinstall.wheels.members import load_members
+
+REJECTIONS = 3
+"""Number of rejections for one reason before skipping releases."""
 
 
 def collect_facts(
@@ -142,3 +154,203 @@ def _find_prebuilt(
         if fit and name not in known.files and name not in resolver_input.files:
             files[name] = (fit.wheel,)
     return files
+
+
+class Trial(NamedTuple):
+    """The result of inspecting one older release of a package."""
+
+    wheel: Wheel
+
+    fact: Fact | None
+    """The fact that the release's METADATA omits."""
+
+    runs: bool | None
+    """Whether the release runs; None if unknown."""
+
+    cause: str = ""
+    """The code of the reason why the release is rejected."""
+
+
+class OlderReleaseSearch:
+    """A search of the older releases of one package."""
+
+    def __init__(
+        self,
+        rejected: Compatibility,
+        inspector: ResolutionInspector,
+        resolution: UvResolution,
+        known: Knowledge,
+    ) -> None:
+        self.rejected = rejected
+        self.inspector = inspector
+        self.resolution = resolution
+        self.known = known
+        package = rejected.wheel.package
+        # A dependency must run with the selected torch, a requested package with any.
+        self.builds = frozenset([resolution.torch])
+        if inspector.is_requested(package, known):
+            self.builds = frozenset(inspector.index.builds())
+        self.wheels = self._find_candidates()
+        self.trials: dict[int, Trial] = {}
+        self.rejections = Counter([_find_rejection_code(rejected, resolution)])
+
+    def find_facts(self) -> Iterator[Fact]:
+        """Yield the facts found, including assumed facts."""
+        found = self._search()
+        end = len(self.wheels) if found is None else found + 1
+        for place in range(end):
+            trial = self.trials.get(place)
+            if trial and trial.runs is not None:
+                if trial.fact:
+                    yield trial.fact
+            elif found is not None or self._is_refused:
+                yield self._create_assumed_fact(place)
+            # Otherwise, uv selects the latest release that no fact excludes.
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether all releases are rejected, or enough for one reason."""
+        are_all_rejected = all(
+            place in self.trials and self.trials[place].runs is False
+            for place in range(len(self.wheels))
+        )
+        return are_all_rejected or max(self.rejections.values()) >= REJECTIONS
+
+    def _find_candidates(self) -> list[Wheel]:
+        """Return the older releases that requirements allow, latest first."""
+        wheel = self.rejected.wheel
+        index = self.inspector.index
+        releases = index.find_releases(wheel.package).items()
+        older = [one for version, one in releases if version < wheel.version]
+        requirements = [
+            requirement
+            for other in self.inspector.select_installed_wheels(self.resolution)
+            if other.package != wheel.package
+            for requirement in index.read_metadata_requirements(other)
+            if requirement.name == wheel.package
+        ]
+        allowed = [
+            one
+            for one in older
+            if all(requirement.allows(one.version) for requirement in requirements)
+        ]
+        # If none is allowed, uv selects other versions of the packages that require it.
+        return allowed or older
+
+    def _search(self) -> int | None:
+        """Return the position of the latest release that runs, if found."""
+        last = -1
+        stride = 1
+        cause = _find_rejection_code(self.rejected, self.resolution)
+        rejections = 1
+        while last + 1 < len(self.wheels):
+            end = len(self.wheels)
+            place = last + stride if last + stride < end else (last + end) // 2
+            trial = self._try_release(place)
+            if trial is None:
+                return None
+            if trial.runs or trial.cause not in {"", cause}:
+                found = self._bisect(last, place, cause)
+                if found is not None or self.trials[place].runs:
+                    return found
+                cause, rejections, stride = trial.cause, 0, 1
+            rejections += 1
+            if rejections >= REJECTIONS:
+                stride *= 2
+            last = place
+        return None
+
+    def _bisect(self, rejected: int, older: int, cause: str) -> int | None:
+        """Return the position of the latest release between two that runs.
+
+        Args:
+            rejected: The position of the last release rejected for a cause.
+            older: The position of a release that runs or has another cause.
+            cause: The code of the reason for the rejection.
+        """
+        found = older if self.trials[older].runs else None
+        while older - rejected > 1:
+            middle = (rejected + older) // 2
+            trial = self._try_release(middle)
+            if trial is None:
+                break
+            if trial.runs:
+                found = older = middle
+            elif found is None and trial.cause not in {"", cause}:
+                older = middle
+            else:
+                rejected = middle
+        return found
+
+    def _try_release(self, place: int) -> Trial | None:
+        """Inspect a release; return None if the read budget is exhausted."""
+        if place not in self.trials:
+            if self.inspector.index.reader.is_limit_reached:
+                return None
+            trial = self._inspect(self.wheels[place])
+            self.trials[place] = trial
+            if trial.cause:
+                self.rejections[trial.cause] += 1
+        return self.trials[place]
+
+    def _inspect(self, wheel: Wheel) -> Trial:
+        """Inspect the wheel of a release."""
+        inspector = self.inspector
+        deepest = inspector.max_depth(wheel.package)
+        try:
+            found = inspector.read(
+                wheel, self.resolution, self.known, deepest, self.builds
+            )
+        except InstallationError as error:
+            return Trial(wheel, _create_skipped_fact(wheel, error.message), None)
+        fact = create_wheel_fact(found, self.resolution.torch)
+        if not found.runs_with(self.builds):
+            return Trial(
+                wheel,
+                fact,
+                runs=False,
+                cause=_find_rejection_code(found, self.resolution),
+            )
+        if deepest is Depth.METADATA:
+            return Trial(wheel, fact, runs=True)
+        why = find_missing_code(found, self.rejected)
+        if why:
+            fact = _create_skipped_fact(wheel, f"it {why.message}", code=why.code)
+            return Trial(wheel, fact, runs=False, cause=why.code)
+        for row, _, warning in found.verdicts.values():
+            # The catalog has facts about some packages that their files lack.
+            is_known = row.codes or row.package in load_members().stated
+            if not row.is_whole and (warning or not is_known):
+                why_unread = "it was inspected only in part"
+                return Trial(wheel, _create_skipped_fact(wheel, why_unread), None)
+        return Trial(wheel, fact, runs=True)
+
+    def _create_assumed_fact(self, place: int) -> Fact:
+        """Return the assumed fact about a release that was not inspected."""
+        trial = self.trials.get(place)
+        why = "releases before and after it do not run either"
+        if trial and trial.fact:
+            why = trial.fact.unread
+        return _create_skipped_fact(self.wheels[place], why)
+
+
+def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:
+    """Return the code of the reason for which a wheel is rejected."""
+    reason = found.reason(resolution.torch)
+    return reason.code if reason else "metadata"
+
+
+def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
+    """Return the fact that excludes a skipped release.
+
+    Without a reason code, the fact marks the release as not inspected.
+    """
+    version = str(wheel.version)
+    return Fact(
+        wheel.package,
+        version,
+        f"{wheel.package} {version} was skipped: {why}",
+        frozenset(),
+        unread="" if code else why,
+        code=code,
+    )

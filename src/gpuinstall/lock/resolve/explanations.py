@@ -16,14 +16,11 @@ from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import version_key
 from gpuinstall.catalog import COMPANIONS, Wheel
-from gpuinstall.lock.file.target import find_required_glibc
-from gpuinstall.lock.resolve.create_inputs import format_newest
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_newest_facts
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
-from gpuinstall.lock.resolve.resolver_input import parse_public_version
+from gpuinstall.lock.resolve.resolver_input import format_newest, parse_public_version
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import find_missing_libraries
@@ -119,10 +116,8 @@ class ResolutionExplanation:
 
     def _find_rejecting_fact(self, torches: Sequence[str]) -> Fact | None:
         """Return a fact that rejects all of these builds, if any."""
-        for fact in self._facts_here:
-            if all(map(fact.rejects, torches)):
-                return fact
-        return None
+        facts = self._facts_here
+        return next((one for one in facts if all(map(one.rejects, torches))), None)
 
     # Older releases.
 
@@ -250,13 +245,13 @@ class ResolutionExplanation:
         if newest is None or newest <= Version(wheel.version.public):
             return ""
         demand = self._find_unmet_requirement(wheel.package, newest, ignored={package})
-        limits = self._find_excluding_limits(demand) if demand else []
+        limits = self._find_excluding_limits(demand) if demand else ""
         if not demand or not limits:
             return ""
         sentence = f"{wheel.package} {newest} requires {remove_marker(demand)}"
-        return f"; {sentence}, and {join_names(limits)} is requested"
+        return f"; {sentence}, and {limits} is requested"
 
-    def _find_excluding_limits(self, demand: Requirement) -> list[str]:
+    def _find_excluding_limits(self, demand: Requirement) -> str:
         """Return the limits that exclude all versions for a requirement."""
         request = self._resolver_input.lock_request.request
         released = {wheel.version for wheel in self._index.find_wheels(demand.name)}
@@ -275,7 +270,7 @@ class ResolutionExplanation:
             and allowed
             and not any(map(one.allows, allowed))
         )
-        return [*limits]
+        return join_names([*limits])
 
     def _explain_unmet_requirement(self, package: str, newest: Version) -> Obstacle:
         """Return the first requirement of a release that is not satisfied."""
@@ -290,9 +285,7 @@ class ResolutionExplanation:
             )
         limits = self._find_excluding_limits(demand)
         if limits:
-            return Obstacle(
-                f"{sentence}, and {join_names(limits)} is requested", join_names(limits)
-            )
+            return Obstacle(f"{sentence}, and {limits} is requested", limits)
         if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return Obstacle(sentence, limiting)
         allowed = filter(demand.allows, self._index.find_releases(demand.name))
@@ -443,11 +436,7 @@ class ResolutionExplanation:
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[torch]
             reason = rejection or warning
-            why = (
-                (reason and reason.message)
-                or self._explain_missing_library(row)
-                or self._explain_newer_glibc(row)
-            )
+            why = reason.message if reason else self._explain_missing_library(row)
             if why:
                 runs_on_cpu = members.works_on_cpu.fullmatch(row.package)
                 on_cpu = "; it works on the CPU" if runs_on_cpu else ""
@@ -489,16 +478,6 @@ class ResolutionExplanation:
         if not names:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"
-
-    def _explain_newer_glibc(self, row: WheelRow) -> str:
-        """Return a message if the code needs a newer glibc than the target."""
-        system = self._resolver_input.lock_request.machine.glibc
-        files = [(one.package, one.filename) for one in self._resolution.wheels]
-        glibc = system or find_required_glibc(files)
-        if row.glibc is None or version_key(row.glibc) <= version_key(glibc):
-            return ""
-        here = "this system has" if system else "this lock is for"
-        return f"may not run: its code requires glibc {row.glibc}, but {here} {glibc}"
 
 
 def remove_marker(requirement: Requirement) -> Requirement:

@@ -35,9 +35,8 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.request.lock_sources import find_extension
-from gpuinstall.lock.resolve.create_inputs import PER_TARGET
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.resolver_input import ResolverInput
+from gpuinstall.lock.resolve.resolver_input import PER_TARGET, ResolverInput
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     format_build_needs,

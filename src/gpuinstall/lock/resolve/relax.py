@@ -1,14 +1,15 @@
 """Resolve a request that cannot be satisfied as written, with fewer pins.
 
 The pins of torch and of packages that its build determines are relaxed first. Other
-pins are kept if possible: first all of them, then all except one, then any subset.
+pins are kept if possible: first all of them, then all except one, then any subset. Then
+pinned packages must have wheels, unless no such resolution exists.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError
@@ -20,15 +21,9 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.create_inputs import create_inputs
 from gpuinstall.lock.resolve.explanations import NO_CODE, shorten_explanation
-from gpuinstall.lock.resolve.resolver_input import (
-    Alternative,
-    Requests,
-    allow_any_version,
-)
-from gpuinstall.lock.uv.builds import SDIST, find_source_builds
-from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, find_failed_package
+from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, create_inputs
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.relax import (
@@ -88,55 +83,33 @@ def resolve_relaxed(
         ]
     pins = _find_program_pins(opened)
     alone = [(pin,) for pin in reversed(pins[-PINS_ALONE:])]
-    nothing: Pins = ()
-    alternatives = deque(
-        (optional, nothing) for optional in dict.fromkeys((nothing, *alone, pins))
-    )
+    with_wheels = frozenset(pin.name for pin in pins)
+    # Another version with a wheel is better than building the pinned version.
+    nothing = frozenset[str]()
+    attempts: list[tuple[frozenset[str], Pins]] = [
+        (nothing, ()),
+        *product((with_wheels, nothing), (*alone, pins)),
+    ]
     why = ""
-    built: list[Resolution] = []
-    while alternatives:
-        optional, failed = alternatives.popleft()
+    for wheels_only, optional in dict.fromkeys(attempts):
         # Ignore locked versions, which were selected for another request.
-        alternative = Alternative(optional_pins=optional, metadata=metadata)
-        names = {pin.name for pin in failed}
-        relaxed = [allow_any_version(one, names) for one in opened]
+        alternative = Alternative(
+            optional_pins=optional, wheels_only=wheels_only, metadata=metadata
+        )
         try:
-            outcome = resolve(relaxed, alternative, session)
+            outcome = resolve(opened, alternative, session)
         except InstallationError as error:
             if error.code not in _FAILED_BUILDS:
                 raise
             outcome = Conflict(error)
-            name = find_failed_package(error)
-            left = tuple(pin for pin in optional if pin.name != name)
-            if left != optional:
-                others = tuple(pin for pin in optional if pin not in left)
-                alternatives.appendleft((left, failed + others))
-                continue
         if not isinstance(outcome, Conflict):
             why_torch = refusals[0].reasons[0].message if refusals else ""
-            found = [
-                _explain_relaxation(one, changed, why, why_torch, failed)
-                for one in outcome
+            return [
+                _explain_relaxation(one, changed, why, why_torch) for one in outcome
             ]
-            if not optional or not _has_pinned_source_build(outcome, pins):
-                return found
-            built = built or found
-            continue
         why = why or outcome.why
         refusal = outcome.error
-    if built:
-        return built
     raise refusal
-
-
-def _has_pinned_source_build(resolutions: Sequence[Resolution], pins: Pins) -> bool:
-    """Return whether a resolution builds a pinned package from source."""
-    names = {pin.name for pin in pins}
-    return any(
-        build.origin == SDIST and build.package in names
-        for resolution in resolutions
-        for build in find_source_builds(resolution.packages)
-    )
 
 
 def suggest_relax(
@@ -218,7 +191,6 @@ def _explain_relaxation(
     changed: Sequence[Requirement],
     why: str,
     why_torch: str,
-    failed: Pins,
 ) -> Resolution:
     """Return a resolution with the requirements that it does not satisfy.
 
@@ -227,7 +199,6 @@ def _explain_relaxation(
         changed: The requirements of torch and of packages that its build determines.
         why: The conflict of the request with all pins.
         why_torch: The reason why the requested torch does not run.
-        failed: The pins of packages whose build failed.
     """
     versions = resolution.versions
     causes: dict[Requirement, str] = {}
@@ -237,8 +208,6 @@ def _explain_relaxation(
             causes[requirement] = why_torch
     for requirement in resolution.relaxed.values():
         causes[requirement] = shorten_explanation(why)
-    for pin in failed:
-        causes[pin] = "it has no wheel for this machine, and building it failed"
     reasons = []
     for requirement, cause in causes.items():
         name = requirement.name

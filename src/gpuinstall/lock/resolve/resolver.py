@@ -7,10 +7,11 @@ possible release, and selects the best resolution.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.request.project import find_nested_requirements
@@ -137,7 +138,8 @@ class Resolver:
         if not self._find_newer_releases(best):
             return best
         written = best.resolver_input
-        torch_last = sorted(written.requirements, key=self._limits_torch)
+        order = partial(limits_torch, index=self.index)
+        torch_last = sorted(written.requirements, key=order)
         if tuple(torch_last) != written.requirements:
             other = replace(written, requirements=tuple(torch_last))
             best = self._choose_better(
@@ -159,9 +161,6 @@ class Resolver:
                 accounts[package] = outcome.conflict.why
             best = self._choose_better(best, outcome)
         return replace(best, resolver_input=written, accounts=accounts)
-
-    def _limits_torch(self, requirement: Requirement) -> bool:
-        return limits_torch(requirement, self.index)
 
     def find_newest_release(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.

@@ -201,7 +201,11 @@ def _find_unbuilt_packages(
     extensions = load_extensions().empty_pages
     by_request = index.session.sources.only_binary - {":all:"}
     return index.names().union(
-        index.find_unread_packages(), extensions, resolver_input.files, by_request
+        index.find_unread_packages(),
+        extensions,
+        resolver_input.files,
+        resolver_input.alternative.wheels_only,
+        by_request,
     )
 
 

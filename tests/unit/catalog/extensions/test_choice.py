@@ -17,8 +17,8 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.create_inputs import create_input
 from gpuinstall.lock.resolve.extensions import ExtensionChooser, choose_prebuilt
+from gpuinstall.lock.resolve.resolver_input import create_input
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session

@@ -4,7 +4,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
-from gpuinstall.lock.resolve.create_inputs import create_inputs
+from gpuinstall.lock.resolve.resolver_input import create_inputs
 from gpuinstall.plan import Rejected
 from tests.frozen import frozen_catalog
 from tests.lab.parsed import required, written

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from gpuinstall.base.text import is_printable
+from gpuinstall.base.text import sanitize
 
 ShellName = Literal["sh", "powershell"]
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
-_ODD = r"(?a)[^\w@%+:,./-]"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
 
@@ -24,8 +23,8 @@ def detect_shell(environ: Mapping[str, str]) -> ShellName:
 def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
     """Quote text as one shell word that can be pasted.
 
-    An unprintable character, such as a line break, becomes an escape sequence, which
-    cannot run a command when it is pasted.
+    Unprintable characters, such as line breaks, are escaped, so that they cannot run a
+    command when pasted.
 
     Args:
         word: The text.
@@ -43,16 +42,7 @@ def _quote_value(text: str, shell: ShellName) -> str:
     """Quote a word, which PowerShell would otherwise run, as a value."""
     if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
-    if all(map(is_printable, text)):
-        return quote_literal(text, shell)
-    if shell == "powershell":
-        written = re.sub(
-            _ODD, lambda odd: f"$([char]::ConvertFromUtf32({ord(odd[0])}))", text
-        )
-        return f'"{written}"'
-    octets = os.fsencode(text).decode("latin-1")
-    written = re.sub(_ODD, lambda odd: f"\\0{ord(odd[0]):03o}", octets)
-    return f"\"$(printf %b '{written}')\""
+    return quote_literal(sanitize(text), shell)
 
 
 def quote_literal(word: Path | str, shell: ShellName) -> str:

@@ -7,7 +7,6 @@ from os.path import isfile
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.text import format_count
 from gpuinstall.cli.active import find_environment, report_active_environment
 from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.cli.machine_text import format_machine
@@ -104,35 +103,15 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
             first = (finding.fix or finding.message).splitlines()[0]
             terminal.print_field("First", first.partition(NOTE)[0])
             return
-    terminal.print_line(_format_summary(examination))
+    terminal.print_line("no problems found")
 
 
 def _format_environment(examination: Examination) -> str:
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.is_there:
-        return "none in this folder"
+        return "none in this folder; gpuinstall install creates one"
     if not examination.was_started:
         return f"{venv}: its Python was not started"
     if verdict is None:
         return f"{venv}: its Python does not start"
     return f"{format_build(verdict.environment)} · {venv}: {verdict.status}"
-
-
-def _format_summary(examination: Examination) -> str:
-    """Format the summary of an examination that found no problems."""
-    preflight = examination.preflight
-    parts = []
-    verified = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))
-    if verified:
-        parts.append(f"the driver and {format_count(verified, 'GPU')}")
-    evidence = examination.evidence
-    if not evidence.is_there:
-        missing = "no environment in this folder: gpuinstall install creates one"
-        return f"no problem found in {parts[0]}; {missing}" if parts else missing
-    verdict = examination.verdict
-    if verdict and examination.is_last:
-        parts.append(f"{format_count(len(verdict.devices), 'verified device')}")
-    parts.append(
-        f"{format_count(len(evidence.packages), 'package')} in {evidence.venv.name}"
-    )
-    return f"healthy: {', '.join(parts)}"

@@ -33,16 +33,8 @@ def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
     text = str(word)
     if shell is None:
         shell = "powershell" if os.name == "nt" else "sh"
-    if shell == "powershell" and re.fullmatch(_PLAIN_ON_WINDOWS, text):
-        return text
-    return _quote_value(text, shell)
-
-
-def _quote_value(text: str, shell: ShellName) -> str:
-    """Quote a word, which PowerShell would otherwise run, as a value."""
-    if shell == "sh" and re.fullmatch(_PLAIN, text):
-        return text
-    return quote_literal(sanitize(text), shell)
+    plain = _PLAIN_ON_WINDOWS if shell == "powershell" else _PLAIN
+    return text if re.fullmatch(plain, text) else quote_literal(sanitize(text), shell)
 
 
 def quote_literal(word: Path | str, shell: ShellName) -> str:
@@ -81,7 +73,8 @@ def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:
 
 def format_path_command(folder: str, shell: ShellName) -> str:
     """Return the command that adds a folder to PATH in the user's shell."""
-    word = _quote_value(folder, shell)
     if shell == "powershell":
+        # PowerShell would run a word without quotes.
+        word = quote_literal(folder, shell)
         return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"
-    return f"export PATH={word}:$PATH"
+    return f"export PATH={quote_word(folder, shell)}:$PATH"

@@ -11,7 +11,6 @@ from gpuinstall.base.shell import (
     ShellName,
     format_activation,
     format_path_command,
-    join_command,
     quote_word,
 )
 from tests.lab.bounded import run
@@ -65,7 +64,7 @@ def printed(name, shell):
     """Yield each printed command with a name, and the shell it is for."""
     place = name.replace("/", "-")
     yield f"echo {quote_word(name, shell)}"
-    yield join_command(("echo", "--venv", name, name), shell)
+    yield f"echo --venv {quote_word(name, shell)} {quote_word(name, shell)}"
     if shell:
         yield format_activation(f"./{place}", shell, windows=False)
         yield format_path_command(f"/nowhere/{place}", shell)

@@ -49,9 +49,9 @@ def quote_literal(word: Path | str, shell: ShellName) -> str:
     return f"'{escaped}'"
 
 
-def join_command(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
+def join_command(words: Iterable[Path | str]) -> str:
     """Quote words, and join them into a command line."""
-    return " ".join(quote_word(word, shell) for word in words)
+    return " ".join(map(quote_word, words))
 
 
 def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:

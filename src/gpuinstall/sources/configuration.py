@@ -22,7 +22,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     expand_home,
     parse_ini,
-    parse_text_list,
     parse_toml,
     read_document,
 )
@@ -308,19 +307,15 @@ def parse_uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constrain
     """Return the constraints in a uv settings table.
 
     Args:
-        table: The table.
+        table: The table, which has the shape ``UV``.
         file: The file of the table.
 
     Raises:
-        ValueError: The value is not a list.
         UsageError: A constraint is malformed.
     """
     key = "constraint-dependencies"
     origin = TextOrigin(str(file), key)
-    return [
-        parse_constraint(one, origin)
-        for one in parse_text_list(table.get(key, []), key)
-    ]
+    return [parse_constraint(one, origin) for one in table.get(key, [])]
 
 
 def read_pip_option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -14,7 +15,6 @@ from typing import Literal, NamedTuple
 from gpuinstall.base.text import join_names
 from gpuinstall.environments.packages import (
     InstalledPackage,
-    RecordedFile,
     compute_record_digest,
     file_size,
     find_written_files,
@@ -80,15 +80,12 @@ def _find_edits(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
     folder = package.record.parent
-    rows = find_edited_files(package)
-    edited = [
-        row.path
-        for row in rows
-        if str(folder / row.path) not in shared() and not row.path.endswith(CA_BUNDLE)
-    ]
-    if not edited:
-        return None
-    return _edited(package, tuple(edited))
+    edited = tuple(
+        path
+        for path in find_edited_files(package)
+        if str(folder / path) not in shared() and not path.endswith(CA_BUNDLE)
+    )
+    return _edited(package, edited) if edited else None
 
 
 def _edited(package: InstalledPackage, files: tuple[str, ...]) -> Damage:
@@ -118,16 +115,13 @@ def _find_loss(
 
 def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
     """Return the paths of files that more than one package records."""
-    known = set[str]()
-    shared = set[str]()
-    for package in packages:
-        # Strings are faster than Path for 12,000 files.
-        paths = {
-            f"{package.record.parent}{os.sep}{row.path}" for row in package.read_files()
-        }
-        shared |= known & paths
-        known |= paths
-    return shared
+    # Strings are faster than Path for 12,000 files.
+    counts = Counter(
+        f"{package.record.parent}{os.sep}{row.path}"
+        for package in packages
+        for row in package.read_files()
+    )
+    return {path for path, count in counts.items() if count > 1}
 
 
 def is_configuration_lost(venv: Path) -> bool:
@@ -135,7 +129,7 @@ def is_configuration_lost(venv: Path) -> bool:
     return file_size(venv / "pyvenv.cfg") == 0
 
 
-def find_edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
+def find_edited_files(package: InstalledPackage) -> Iterator[str]:
     """Yield the installed files whose digest differs from RECORD.
 
     Only files whose size or time differs are hashed. Missing and empty files are
@@ -157,7 +151,7 @@ def find_edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
             if is_as_installed or not status.st_size:
                 continue
             if compute_record_digest(folder + row.path) != row.digest:
-                yield row
+                yield row.path
 
 
 _HASHED_SIZE = 1 << 20

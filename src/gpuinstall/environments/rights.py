@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from os.path import exists, isdir, isfile, islink
+from os.path import exists, isdir, islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import (
@@ -32,7 +32,8 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 hint=_format_fix(folder),
             )
     python = paths.python
-    if paths.is_managed and isfile(python) and _is_script(python):
+    # uv links the interpreter, which can be a script on NixOS.
+    if paths.is_managed and not islink(python) and _is_script(python):
         aside = quote_word(f"{python}.old")
         raise InstallationError(
             "python-replaced",

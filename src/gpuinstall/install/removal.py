@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from os.path import exists
 from pathlib import Path
 
@@ -101,26 +100,17 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     removed: dict[Path, int] = {}
     for paths in _find_undoable_environments():
         for folder in _find_rollback_data(paths):
-            with (
-                _warn_on_failure(folder, reporter),
-                environment_lock(paths, reporter, 0),
-            ):
-                removed[folder] = _discard(folder, paths, reporter)
+            try:
+                with environment_lock(paths, reporter, 0):
+                    removed[folder] = _discard(folder, paths, reporter)
+            except (GpuInstallError, OSError) as error:  # noqa: PERF203  a removal takes seconds
+                reporter.warn(f"{folder} was not removed: {error}")
     markers = map(read_marker, find_recorded_environments())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
         if stamp.name.rpartition("-")[0] not in alive:
             remove_file(stamp)
     return removed
-
-
-@contextmanager
-def _warn_on_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
-    """Warn instead of failing if a folder cannot be removed in a block."""
-    try:
-        yield
-    except (GpuInstallError, OSError) as error:
-        reporter.warn(f"{folder} was not removed: {error}")
 
 
 def _find_undoable_environments() -> list[EnvironmentPaths]:

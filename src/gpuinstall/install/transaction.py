@@ -42,11 +42,10 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.discarding import discard_environment, find_user_files
-from gpuinstall.environments.environment import NAME, read_marker
+from gpuinstall.environments.environment import NAME, package_versions, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
-    find_written_files,
     read_packages,
 )
 from gpuinstall.environments.records import find_recorded_path, format_undo_command
@@ -54,6 +53,7 @@ from gpuinstall.install.file_change import (
     Change,
     check_not_linked,
     find_link,
+    find_recorded_files,
     is_same_file,
     plan_change,
     read_size_and_mtime,
@@ -445,15 +445,11 @@ def _find_modified_packages(
     return changed
 
 
-def _find_package_files(
-    names: Iterable[str], packages: Iterable[InstalledPackage], root: Path
-) -> set[str]:
-    """Return the files of packages with these names, relative to ``root``."""
-    files = set[str]()
-    for package in packages:
-        if package.name in names:
-            files |= find_written_files(package, root).keys()
-    return files
+def _select(
+    names: Iterable[str], packages: Iterable[InstalledPackage]
+) -> list[InstalledPackage]:
+    """Return the packages with these names."""
+    return [package for package in packages if package.name in names]
 
 
 def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
@@ -498,10 +494,9 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         copies / relative_prefix(one, place.root)
         for one in place.find_packages_folders()
     ]
-    kept = _find_package_files(changed, read_packages(folders), copies)
-    kept |= _find_package_files(
-        changed, read_packages(place.find_packages_folders()), place.root
-    )
+    present = read_packages(place.find_packages_folders())
+    kept = find_recorded_files(_select(changed, read_packages(folders)), copies)
+    kept |= find_recorded_files(_select(changed, present), place.root)
     new = {*journal.added, *journal.own} - previous
     records = set(filter(_is_record, new))
     names = [
@@ -685,15 +680,9 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     """
     journal = read_journal(place.last_change, place)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
-        raise UsageError(
-            "no-previous",
-            f"there is no change to undo: gpuinstall recorded none by this user in {place.venv}",
-        )
+        raise _nothing_to_undo(f"gpuinstall recorded none by this user in {place.venv}")
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
-        raise UsageError(
-            "no-previous",
-            f"there is no change to undo: another tool has recreated {place.venv}",
-        )
+        raise _nothing_to_undo(f"another tool has recreated {place.venv}")
     if not journal.is_rebuild:
         with apply_change(_reverse_change(place, journal, reporter), reporter):
             pass
@@ -701,11 +690,12 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     inside = replaced_environment(place.last_change)
     replaced = inside if is_folder(inside) else place.previous[0]
     if not is_folder(replaced):
-        raise UsageError(
-            "no-previous",
-            f"there is no change to undo: {replaced}, the previous environment, is missing",
-        )
+        raise _nothing_to_undo(f"{replaced}, the previous environment, is missing")
     replace_environment(place, replaced, reporter)
+
+
+def _nothing_to_undo(reason: str) -> UsageError:
+    return UsageError("no-previous", f"there is no change to undo: {reason}")
 
 
 def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
@@ -749,14 +739,14 @@ def _reverse_change(
     ]
     restored = read_packages(folders)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
-    excluded |= _find_package_files(changed, restored, staging)
+    excluded |= find_recorded_files(_select(changed, restored), staging)
     present = read_packages(place.find_packages_folders())
     names = journal.packages.keys() - set(changed)
     return plan_change(
         place,
         added={name: files[name] for name in files.keys() - excluded},
-        after={one.name: one.version for one in restored if one.name in names},
-        old_packages=[package for package in present if package.name in names],
+        after=package_versions(_select(names, restored)),
+        old_packages=_select(names, present),
         own=set(journal.own) - excluded,
     )
 

@@ -44,7 +44,9 @@ def test_lock_is_unchanged_by_repeated_commands(stage, kind):
     again = "gpuinstall lock"
     check = "gpuinstall lock check"
     moved = {}
-    for line in (made, again, check, *INSTALLED, again, check, f"{again} --upgrade"):
+    upgrade = f"{again} --upgrade"
+    further = (f"{again} --dry-run", f"{again} --offline", f"{upgrade}-package torch")
+    for line in (made, again, check, *INSTALLED, again, check, upgrade, *further):
         came = stage.command(line)
         if locks_of(stage) != locks or any(one.startswith("exit") for one in came):
             moved[line] = came

@@ -69,7 +69,7 @@ def find_nearest_request(
         relaxed = _create_request_for_torch(request, torch, dropped, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
-    for torch in _sort_by_distance(
+    for torch in sort_by_distance(
         catalog.releases, _find_requested_minors(catalog.releases, paired)
     ):
         relaxed = create_request(torch, tied)
@@ -136,10 +136,10 @@ def _create_request_for_torch(
     )
 
 
-def _sort_by_distance(
+def sort_by_distance(
     releases: Iterable[Version], minors: Collection[tuple[int, ...]]
 ) -> list[Version]:
-    """Sort torch releases by their distance from the requested minor releases.
+    """Sort releases by their distance from the requested minor releases.
 
     Requested minor releases come first, then later ones, then earlier ones. Within a minor release, the latest patch
     release comes first, because it has the same API and fewer bugs.
@@ -147,8 +147,8 @@ def _sort_by_distance(
     if not minors:
         return []
 
-    def compute_distance(torch: Version) -> tuple[int, ...]:
-        minor = torch.release[:2]
+    def compute_distance(release: Version) -> tuple[int, ...]:
+        minor = release.release[:2]
         if minor < min(minors):
             return (2,)
         return (1, *minor) if minor > max(minors) else (0,)
@@ -167,15 +167,18 @@ def _find_requested_minors(
     }
     if minors:
         return minors
-    newest = max(releases).release
-    for limit in limits:
-        if limit.name == "torch":
-            for part in limit.specifier or ():
-                version = version_key(part.version)
-                # Ignore a version that is newer than all torch releases.
-                if () < version < newest:
-                    minors.add(version[:2])
-    return minors
+    mentioned = find_mentioned_minors([one for one in limits if one.name == "torch"])
+    # Ignore a version that is newer than all torch releases.
+    return {minor for minor in mentioned if minor <= max(releases).release[:2]}
+
+
+def find_mentioned_minors(limits: Iterable[Requirement]) -> set[tuple[int, ...]]:
+    """Return the minor releases in the version specifiers of requirements."""
+    return {
+        version_key(part.version)[:2]
+        for limit in limits
+        for part in limit.specifier or ()
+    } - {()}
 
 
 def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:

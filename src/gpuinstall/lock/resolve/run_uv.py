@@ -6,11 +6,13 @@ Three kinds of virtual packages express what METADATA cannot:
   build. Each version requires the torch of its build.
 - ``gpuinstall-code`` has no version. A release that must not be selected requires this
   package.
-- ``gpuinstall-pin-NAME`` has two versions: 1 requires the pin of NAME, 0 any version.
+- ``gpuinstall-pin-NAME`` has a version for the pin of NAME, lower ones for the nearest
+  releases, and 0 for any release.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,13 +37,19 @@ from gpuinstall.lock.uv.project import (
     create_metadata_row,
     create_placeholder_wheel,
 )
+from gpuinstall.plan.relax import find_mentioned_minors, sort_by_distance
 from gpuinstall.wheels.members import load_members
 
 BUILD = "gpuinstall-build"
 NOWHERE = "gpuinstall-code"
 PIN = "gpuinstall-pin-"
+PINNED = 1000
+"""The version of ``gpuinstall-pin-NAME`` that requires the pin."""
 
 _BUILD = Requirement(BUILD, BUILD)
+
+OptionalPins = Mapping[str, Mapping[int, Sequence[str]]]
+"""The requirements of each version of each ``gpuinstall-pin-NAME``."""
 
 
 def resolve_once(
@@ -133,7 +141,7 @@ def _parse_resolution(document: Mapping[str, Any], index: PackageIndex) -> UvRes
         if name == BUILD:
             torch = _rank_torch_versions(index)[int(package["version"])]
         elif name.startswith(PIN):
-            if package["version"] == "0":
+            if package["version"] != str(PINNED):
                 dropped.add(name.removeprefix(PIN))
         else:
             packages.append(package)
@@ -162,6 +170,7 @@ def _create_project(
     previous: UvResolution | None = None,
 ) -> ResolverProject:
     session = index.session
+    pins = _list_optional_pins(resolver_input, known, index)
     # A release that does not run must not be replaced by a source build, whose
     # code was not inspected.
     inspected = {
@@ -173,7 +182,7 @@ def _create_project(
         target=resolver_input.target,
         pages={
             **collect_pages(resolver_input, known, index),
-            **_create_virtual_pages(resolver_input, index),
+            **_create_virtual_pages(pins, index),
         },
         constraints=tuple(_list_constraints(resolver_input, index)),
         preferred=_find_preferred_versions(
@@ -181,7 +190,7 @@ def _create_project(
         ),
         metadata=(
             *resolver_input.alternative.metadata,
-            *_create_metadata_rows(resolver_input, known, index),
+            *_create_metadata_rows(pins, known, index),
         ),
         folder=session.folder,
         wheels_only=_find_unbuilt_packages(resolver_input, index)
@@ -290,24 +299,46 @@ def _find_running_builds(
     }
 
 
-def _create_virtual_pages(
-    resolver_input: ResolverInput, index: PackageIndex
-) -> dict[str, tuple[Wheel, ...]]:
-    builds = (
-        create_placeholder_wheel(BUILD, number) for number in range(len(index.builds()))
-    )
-    pages = {BUILD: tuple(builds), NOWHERE: ()}
+def _list_optional_pins(
+    resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
+) -> OptionalPins:
+    optional = defaultdict[str, list[Requirement]](list)
     for pin in resolver_input.alternative.optional_pins:
-        name = f"{PIN}{pin.name}"
-        pages[name] = (
-            create_placeholder_wheel(name, 0),
-            create_placeholder_wheel(name, 1),
-        )
+        optional[pin.name].append(pin)
+    excluded = {fact.package for fact in known.facts.values() if fact.excludes}
+    texts = {}
+    for name, pins in optional.items():
+        first = pins[0]
+        # uv uses the first row of a version, so the row has all pins of the package.
+        numbers = {PINNED: [one.text for one in pins]}
+        # Facts may exclude many releases, which are searched in increasing steps.
+        if name not in excluded:
+            nearest = sort_by_distance(
+                {wheel.version for wheel in index.find_wheels(name)},
+                find_mentioned_minors(pins),
+            )
+            # The latest patch release of each minor release is first.
+            patches = {version.release[:2]: version for version in reversed(nearest)}
+            chosen = [one for one in nearest if one in patches.values()]
+            for number, version in zip(range(PINNED - 1, 0, -1), chosen, strict=False):
+                numbers[number] = [first.with_specifier(f"=={version}").text]
+        numbers[0] = [first.with_specifier("").text]
+        texts[f"{PIN}{name}"] = numbers
+    return texts
+
+
+def _create_virtual_pages(
+    pins: OptionalPins, index: PackageIndex
+) -> dict[str, tuple[Wheel, ...]]:
+    pages: dict[str, tuple[Wheel, ...]] = {NOWHERE: ()}
+    numbers = {BUILD: range(len(index.builds())), **pins}
+    for name, versions in numbers.items():
+        pages[name] = tuple(create_placeholder_wheel(name, one) for one in versions)
     return pages
 
 
 def _create_metadata_rows(
-    resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
+    pins: OptionalPins, known: Knowledge, index: PackageIndex
 ) -> Iterator[dict[str, Any]]:
     """Yield METADATA of virtual packages and of releases with facts."""
     ranked = _rank_torch_versions(index)
@@ -317,14 +348,9 @@ def _create_metadata_rows(
             one.text for release, one in known.torch_constraints if release == torch
         ]
         yield create_metadata_row(BUILD, str(number), [f"torch==={version}", *further])
-    optional = resolver_input.alternative.optional_pins
-    for pin in optional:
-        # uv uses the first row of a version, so each row has all pins of the package.
-        texts = [one.text for one in optional if one.name == pin.name]
-        yield create_metadata_row(f"{PIN}{pin.name}", "1", texts)
-        yield create_metadata_row(
-            f"{PIN}{pin.name}", "0", [pin.with_specifier("").text]
-        )
+    for name, numbers in pins.items():
+        for number, texts in numbers.items():
+            yield create_metadata_row(name, str(number), texts)
     for fact in known.facts.values():
         if fact.excludes:
             yield create_metadata_row(fact.package, fact.version, [NOWHERE])

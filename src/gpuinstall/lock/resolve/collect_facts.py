@@ -115,14 +115,14 @@ def _find_violated_constraints(
 def _exclude_prereleases(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Iterator[Fact]:
-    """Exclude pre-releases that uv selects if facts exclude final releases.
+    """Exclude pre-releases that uv selects if facts limit final releases.
 
     A fact may be about the package itself or about requirements of its latest release.
     """
     index = inspector.index
-    excluded = {fact.package for fact in known.facts.values() if fact.excludes}
+    limited = {fact.package for fact in known.facts.values() if fact.builds is not None}
     for package, version in resolution.versions.items():
-        if not excluded or not Version(version).is_prerelease:
+        if not limited or not Version(version).is_prerelease:
             continue
         limits = index.find_limits(package)
         if any(one.specifier and one.specifier.prereleases for one in limits):
@@ -131,7 +131,7 @@ def _exclude_prereleases(
         if newest is None:
             continue
         required = requirement_names(index.read_metadata_requirements(newest))
-        if excluded.isdisjoint({package, *required}):
+        if limited.isdisjoint({package, *required}):
             continue
         versions = {str(one.version) for one in index.find_wheels(package)}
         for other in {version, *versions}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -48,4 +47,6 @@ class JsonCache(Value, Generic[_Cached]):
         return None
 
     def _file(self, key: str) -> Path:
+        import hashlib  # slow to import
+
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"

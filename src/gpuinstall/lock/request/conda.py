@@ -101,9 +101,12 @@ def _parse_yaml(text: str) -> dict[Any, Any]:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
+        lines = text.splitlines() or [""]
+        # The mark can be behind the last line.
+        number = min(mark.line if mark else 0, len(lines) - 1)
         problem = getattr(error, "problem", None) or error
-        raise ValueError(f"line {line}: {problem}") from None
+        line = shorten(lines[number].strip())
+        raise ValueError(f"line {number + 1}: {problem}: {line}") from None
     table = {"environment": document or {}}
     check_shape(table, {"environment": {"dependencies": _DEPENDENCIES}})
     return table["environment"]

@@ -84,11 +84,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
 
 def find_prunable() -> dict[Path, int]:
     """Return the size of each folder that ``env prune`` would remove."""
-    return {
-        folder: tree_size(folder)
-        for paths in _find_undoable_environments()
-        for folder in _find_rollback_data(paths)
-    }
+    return {folder: tree_size(folder) for _, folder in _find_all_rollback_data()}
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
@@ -98,13 +94,12 @@ def prune(reporter: Reporter) -> dict[Path, int]:
         The size of each removed folder in bytes.
     """
     removed: dict[Path, int] = {}
-    for paths in _find_undoable_environments():
-        for folder in _find_rollback_data(paths):
-            try:
-                with environment_lock(paths, reporter, 0):
-                    removed[folder] = _discard(folder, paths, reporter)
-            except (GpuInstallError, OSError) as error:  # noqa: PERF203  a removal takes seconds
-                reporter.warn(f"{folder} was not removed: {error}")
+    for paths, folder in _find_all_rollback_data():
+        try:
+            with environment_lock(paths, reporter, 0):
+                removed[folder] = _discard(folder, paths, reporter)
+        except (GpuInstallError, OSError) as error:  # noqa: PERF203  a removal takes seconds
+            reporter.warn(f"{folder} was not removed: {error}")
     markers = map(read_marker, find_recorded_environments())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -113,13 +108,13 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     return removed
 
 
-def _find_undoable_environments() -> list[EnvironmentPaths]:
-    """Return the environments with a change that this user can roll back."""
+def _find_all_rollback_data() -> list[tuple[EnvironmentPaths, Path]]:
+    """Return each folder that is kept for a rollback, with its environment."""
     own = map(EnvironmentPaths, find_recorded_environments())
     return [
-        paths
+        (paths, folder)
         for paths in (*own, *find_undoable_environments())
-        if _find_rollback_data(paths)
+        for folder in _find_rollback_data(paths)
     ]
 
 

@@ -218,13 +218,15 @@ def find_differing_packages(
     names = {name for rows in files.values() for name in rows}
     intact = find_intact_files(packages, root, names)
     for package, rows in files.items():
-        differing = tuple(
+        differing = [
             row.path
             for name, row in rows.items()
             if name not in intact and not name.endswith((".pyc", CA_BUNDLE))
-        )
+        ]
         if differing:
-            yield _edited(package, differing)
+            # Modules are listed before scripts and data, such as "../../../bin/tool".
+            differing.sort(key=lambda path: path.startswith("../"))
+            yield _edited(package, tuple(differing))
 
 
 def _modification_time(file: Path) -> int:

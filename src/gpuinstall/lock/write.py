@@ -318,14 +318,11 @@ def _create_record(resolution: Resolution) -> Record:
     rules = create_rules(
         lock_request.machine, lock_request.catalog, {build.backend.kind}
     )
-    packages = resolution.packages
-    unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
         Record.from_request(request),
         torch=str(build.torch),
         backend=build.backend.tag,
         catalogue=lock_request.catalog.date,  # prose: key of lock files
-        unhashed=tuple(unhashed),
         architectures=tuple(build.code),
         floors=dict(rules.find_minimum_drivers(build)),
         apart=tuple(sorted(resolution.apart)),

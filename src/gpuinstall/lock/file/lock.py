@@ -86,9 +86,6 @@ class Record(Value):
     sources: tuple[str, ...] = ()
     """The index options of the requirements files."""
 
-    unhashed: tuple[str, ...] = ()
-    """The packages requested from folders or repositories, without hashes."""
-
     preferred_digest: str = ""
     """The digest of the versions in the project's own lock."""
 

@@ -15,7 +15,6 @@ from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
-    RequirementT,
     normalize_name,
     parse_requirement,
     remove_duplicates,
@@ -199,20 +198,16 @@ def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
     revision = max((request.revision for request in requests), default=0)
     newest = [request for request in requests if request.revision == revision]
     files = [request.files.items() for request in newest]
+    requirements = chain.from_iterable(one.requirements for one in newest)
+    constraints = chain.from_iterable(one.constraints for one in newest)
     return replace(
         FOLDER_REQUEST,
-        requirements=_merge_lists(request.requirements for request in newest),
-        constraints=_merge_lists(request.constraints for request in newest),
+        requirements=remove_duplicates(requirements),
+        constraints=remove_duplicates(constraints),
         sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
         files=dict(chain.from_iterable(files)),
         revision=revision,
     )
-
-
-def _merge_lists(
-    lists: Iterable[tuple[RequirementT, ...]],
-) -> tuple[RequirementT, ...]:
-    return remove_duplicates(chain.from_iterable(lists))
 
 
 def _read_recorded_requests(path: Path) -> list[Request]:

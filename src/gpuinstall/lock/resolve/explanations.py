@@ -17,7 +17,7 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, Wheel
-from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_newest_facts
+from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import format_newest, parse_public_version
@@ -396,7 +396,8 @@ class ResolutionExplanation:
 
     def _explain_exclusions(self) -> Iterator[Reason]:
         newer = filter(self._is_newer, self._known.facts.values())
-        for package, fact in find_newest_facts(newer).items():
+        newest_last = sorted(newer, key=lambda fact: Version(fact.version))
+        for package, fact in {one.package: one for one in newest_last}.items():
             version = self._versions.get(package)
             instead = "other versions of the packages that require it are selected"
             if version:

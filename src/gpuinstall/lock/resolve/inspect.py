@@ -7,10 +7,8 @@ become facts, and uncertain results become warnings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-
-from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
@@ -356,13 +354,3 @@ def find_sdists(resolution: UvResolution) -> list[str]:
     """
     builds = find_source_builds(resolution.packages)
     return [build.package for build in builds if build.origin == SDIST]
-
-
-def find_newest_facts(facts: Iterable[Fact]) -> dict[str, Fact]:
-    """Return the fact about the latest release of each package."""
-    newest: dict[str, Fact] = {}
-    for fact in facts:
-        known = newest.setdefault(fact.package, fact)
-        if Version(fact.version) > Version(known.version):
-            newest[fact.package] = fact
-    return newest

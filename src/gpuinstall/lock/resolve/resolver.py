@@ -226,19 +226,17 @@ class Resolver:
         return second
 
     def _is_better(self, first: ResolvedInput, second: ResolvedInput) -> bool:
-        pairs = {}
+        changes = []
         for package in self.index.newest_releases():
             before = first.resolution.versions.get(package)
             after = second.resolution.versions.get(package)
             is_kept = package in self.resolver_input.alternative.preferences
             if before and not after:
                 return False
-            if before and after and not is_kept and before != after:
-                pairs[package] = (
-                    parse_public_version(before),
-                    parse_public_version(after),
+            if before and after and not is_kept:
+                changes.append(
+                    (parse_public_version(before), parse_public_version(after))
                 )
-        changes = pairs.values()
         if any(new.is_prerelease and not old.is_prerelease for old, new in changes):
             return False
         is_newer = any(new > old for old, new in changes)

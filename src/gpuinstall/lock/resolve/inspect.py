@@ -98,7 +98,7 @@ class ResolutionInspector:
                 wheel
             ):
                 continue
-            for other in self.index.read_pages().get(package, ()):
+            for other in self.index.find_wheels(package):
                 # uv would select the version with another local label next.
                 if other.version.public == wheel.version.public:
                     version = str(other.version)
@@ -109,7 +109,8 @@ class ResolutionInspector:
     def _find_paired_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the catalog pairs with a package."""
         builds = self.index.builds()
-        if wheel.package not in self.index.read_pages():
+        # METADATA of torchaudio 2.11 does not require torch.
+        if wheel.package not in {*COMPANIONS, *self.index.read_pages()}:
             return frozenset(builds)
         companions = Companions((), self.resolver_input.catalog)
         paired = set()

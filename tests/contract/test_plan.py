@@ -63,6 +63,7 @@ HEAVY = {
     "packaging.specifiers",
     "packaging.tags",
     "packaging.utils",
+    "platformdirs",
     "pynvml",
     "random",
     "requests",

@@ -640,6 +640,16 @@ def test_recreated_environment_is_not_rolled_back(place, name):
     assert tree(place) == {"pyvenv.cfg": "another tool's"}
 
 
+def test_recreated_environment_is_kept_after_a_killed_rebuild(place):
+    new = newcomer(place)
+    with dying_after_rename(place.root):
+        replace_environment(place, new, Reporter())
+    write(place.root / "pyvenv.cfg", "another tool's")
+    assert any(notice.startswith("Kept ") for notice in heal_now(place).notices)
+    assert tree(place) == {"pyvenv.cfg": "another tool's"}
+    assert (place.previous[0] / "notes.txt").exists()
+
+
 def mark(place, name):
     """Write the marker of this user's environment."""
     remember_environment(place.venv, name)
@@ -718,6 +728,22 @@ def dying(moment):
             patched.setattr(os, name, counted(getattr(os, name)))
         patched.setattr(Owner, "is_running", lambda _owner: False)
         yield calls
+
+
+@contextmanager
+def dying_after_rename(path):
+    """Simulate a kill after a folder was renamed."""
+    real = os.rename
+
+    def rename(source, *arguments):
+        real(source, *arguments)
+        if Path(source) == path:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "rename", rename)
+        patched.setattr(Owner, "is_running", lambda _owner: False)
+        yield
 
 
 def rebuild(place):

@@ -117,26 +117,6 @@ def test_plan_selects_only_builds_that_support_chip(kind, chip):
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "platforms", "split"),
-    [
-        ("rocm", {"linux_x86_64"}, {("2.14", "rocm7.14")}),
-        ("xpu", {"linux_x86_64", "windows_x86_64"}, set()),
-    ],
-)
-def test_catalog_matches_independent_rocm_and_xpu_table(kind, platforms, split):
-    builds = [
-        build
-        for build in frozen_catalog().with_kind(kind).builds
-        if build.backend.kind == kind
-    ]
-
-    assert {(minor_of(build.torch), build.backend.tag) for build in builds} == {
-        (one.minor, one.tag) for one in LISTED if one.kind == kind
-    } | split
-    assert {build.platform for build in builds} == platforms
-
-
 def test_rocm_build_split_into_packages_is_rejected():
     plan = planned(machine_with("rocm", "1100"), "rocm7.14")
 

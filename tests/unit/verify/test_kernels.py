@@ -15,7 +15,7 @@ from gpuinstall.verify.kernels.context import (
     compute_tolerance,
 )
 from gpuinstall.verify.kernels.deep import UNSUPPORTED, _fp8_type
-from gpuinstall.verify.kernels.main import _run_and_classify, select_checks
+from gpuinstall.verify.kernels.main import Channel, _run_and_classify, select_checks
 from gpuinstall.verify.kernels.quick import NO_KERNEL
 
 SIGNS = {"attention": NO_KERNEL, "product": UNSUPPORTED}
@@ -143,6 +143,26 @@ def outcome_of(error):
         raise error
 
     return _run_and_classify(fail)["status"]
+
+
+class Records(Channel):
+    """Channel that stores its records."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, **record):
+        self.sent.append(record)
+
+
+def test_unproven_check_sends_its_reason():
+    def fail():
+        raise RuntimeError("CUDA out of memory.")
+
+    records = Records()
+    assert records.attempt("matmul", fail) == "unproven"
+    assert records.sent[1] == {"unproven": "RuntimeError: CUDA out of memory."}
+    assert records.sent[2]["status"] == "skipped"
 
 
 def test_check_for_newer_gpus_is_skipped():

@@ -1,79 +1,18 @@
 """Conda packages as requirements of wheels."""
 
 import json
-from typing import NamedTuple
+from pathlib import Path
 
 import pytest
+import tomli
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.requirement import Requirement
 from gpuinstall.lock.request.conda import read_conda
 from gpuinstall.sources.requirements_file import CondaRequest
 from tests.lab.parsed import required
 
-
-class Read(NamedTuple):
-    """A request for conda packages."""
-
-    requirements: tuple[Requirement, ...] = ()
-    python: str | None = None
-    backend: str | None = None
-    preferred_backend: str | None = None
-    without_wheel: tuple[tuple[str, str], ...] = ()
-
-
-CASES = {
-    ("pytorch=2.1.0", "pytorch-cuda=11.8", "torchvision"): Read(
-        required("torch==2.1.0.*", "torchvision"), preferred_backend="cu118"
-    ),
-    ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): Read(
-        required("torch==2.1"), preferred_backend="cu113"
-    ),
-    ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): Read(
-        required("torch==2.1.0"), preferred_backend="cu121"
-    ),
-    ("pytorch=2.1.0=py3.10_cuda12.1_0", "pytorch-cuda=11.8"): Read(
-        required("torch==2.1.0"), preferred_backend="cu118"
-    ),
-    ("pytorch", "cpuonly"): Read(required("torch"), backend="cpu"),
-    ("pytorch-cuda>=11.8", "pytorch-cuda=12"): Read(),
-    ("python=3.10.12", "pip", "cudnn", "mkl=2023"): Read(python="3.10"),
-    ("python>=3.9",): Read(python=">=3.9"),
-    ("numpy 1.26.*", "tqdm <5", "opencv", "pandas=2.0|2.1.*"): Read(
-        required("numpy==1.26.*", "tqdm<5", "opencv-python", "pandas>=2.0,<2.2")
-    ),
-    ("pytorch=2.6|2.7", "numpy <1.24.*", "python=3.10|3.11"): Read(
-        required("torch>=2.6,<=2.7", "numpy<1.24"), python="<=3.11,>=3.10"
-    ),
-    ("pytorch=2.6.*,!=2.6.1", "scipy 1.11"): Read(
-        required("torch==2.6.*,!=2.6.1", "scipy==1.11")
-    ),
-    ("dask", "bokeh", "s3fs=2024.1", "matplotlib-base", "fastai"): Read(
-        required("dask", "bokeh", "s3fs==2024.1.*", "matplotlib", "fastai")
-    ),
-    ("conda-forge::ffmpeg >=6", "gcc_linux-64=11"): Read(
-        without_wheel=(("ffmpeg", "ffmpeg >=6"), ("gcc_linux-64", "gcc_linux-64=11"))
-    ),
-    # Names of conda-forge, and build strings.
-    ("pytorch-gpu>=2.4", "cuda-version=12.6"): Read(
-        required("torch>=2.4"), preferred_backend="cu126"
-    ),
-    ("pytorch-cpu=2.5",): Read(required("torch==2.5.*"), backend="cpu"),
-    ("pytorch=*=*cuda*", "libtorch=2.5.1"): Read(required("torch", "torch==2.5.1.*")),
-    ("pytorch=2.5.*=*cpu*",): Read(required("torch==2.5.*"), backend="cpu"),
-    ("pytorch=2.5=*cuda*",): Read(required("torch==2.5")),
-    ("pytorch=*=*cpu*", "cuda-version=12.6"): Read(required("torch"), backend="cpu"),
-    ("pytorch >=2.4 cpu_generic*",): Read(required("torch>=2.4"), backend="cpu"),
-    ("pytorch >= 2.4, <2.6",): Read(required("torch>=2.4,<2.6")),
-    ("pytorch>=2.4=cuda126*", "pyg=2.6", "pytorch-scatter"): Read(
-        required("torch>=2.4", "torch-geometric==2.6.*", "torch-scatter"),
-        preferred_backend="cu126",
-    ),
-    ("cuda-version=12.4", "cuda-nvcc=12.4", "cupy"): Read(
-        preferred_backend="cu124",
-        without_wheel=(("cuda-nvcc", "cuda-nvcc=12.4"), ("cupy", "cupy")),
-    ),
-}
+CONDA = Path(__file__).parents[3] / "data/conda.toml"
+CASES = tomli.loads(CONDA.read_text("utf-8"))["case"]
 
 
 def read(tmp_path, *packages):
@@ -84,14 +23,17 @@ def read(tmp_path, *packages):
     return read_conda(path)
 
 
-@pytest.mark.parametrize("packages", CASES, ids=" ".join)
-def test_conda_packages_become_requirements(tmp_path, packages):
-    listed = read(tmp_path, *packages)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case["packages"]))
+def test_conda_packages_become_requirements(tmp_path, case):
+    listed = read(tmp_path, *case["packages"])
     [conda] = listed.conda
     request = conda.request
 
-    backends = request.python, request.backend, request.preferred_backend
-    assert CASES[packages] == (listed.requirements, *backends, conda.without_wheel)
+    assert listed.requirements == required(*case.get("requirements", ()))
+    assert request.python == case.get("python")
+    assert request.backend == case.get("backend")
+    assert request.preferred_backend == case.get("preferred_backend")
+    assert list(map(list, conda.without_wheel)) == case.get("without_wheel", [])
 
 
 def test_conda_requirements_have_file_and_line(tmp_path):

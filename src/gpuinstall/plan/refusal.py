@@ -65,7 +65,8 @@ def refuse_request(
         refusal = replace(refusal, rejected=list_rejections(failure.rejected))
         return suggest_cpu_build(refusal, original, attempt)
     culprits, conflict = _find_conflict(failure, limits, request, attempt)
-    nearest = find_closest_build(conflict.rejected, conflict.context.rules)
+    nearest = _find_missing_companion(conflict, unlimited)
+    nearest = nearest or find_closest_build(conflict.rejected, conflict.context.rules)
     fixes = [_find_fix(nearest, conflict.context)] if nearest else []
     relaxed = None
     if not request.relax:
@@ -94,6 +95,24 @@ def refuse_request(
     )
     # If a relaxed request uses the GPUs, do not suggest the CPU build.
     return refusal if relaxed else suggest_cpu_build(refusal, original, attempt)
+
+
+def _find_missing_companion(
+    conflict: NoCandidate, unlimited: Plan | Rejected
+) -> EvaluatedBuild | None:
+    """Return the build whose companion is missing from the package indexes.
+
+    Args:
+        conflict: The outcome with only the conflicting limits.
+        unlimited: The outcome without any limits.
+    """
+    if not isinstance(unlimited, Plan):
+        return None
+    for each in conflict.rejected:
+        is_missing = each.reason_code == "no-companion" and each.build.listed_at
+        if is_missing and each.build == unlimited.choice.build:
+            return each
+    return None
 
 
 def suggest_cpu_build(

@@ -15,6 +15,7 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
 from gpuinstall.base.shell import quote_word
+from gpuinstall.environments.records import was_created_here
 
 
 def check_rights(paths: EnvironmentPaths) -> None:
@@ -32,8 +33,10 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 hint=_format_fix(folder),
             )
     python = paths.python
-    # uv links the interpreter, which can be a script on NixOS.
-    if paths.is_managed and not islink(python) and _is_script(python):
+    # uv links the interpreter, which can be a script on NixOS. An environment of another
+    # machine is rebuilt.
+    is_own = paths.is_managed and was_created_here(paths.venv)
+    if is_own and not islink(python) and _is_script(python):
         aside = quote_word(f"{python}.old")
         raise InstallationError(
             "python-replaced",

@@ -10,6 +10,7 @@ from gpuinstall.base.errors import InstallationError, LockError, UsageError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.records import remember_environment
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.state import (
     check_folder,
@@ -170,6 +171,7 @@ def test_damage_is_found_without_an_intact_lock(paths, text):
 
 def test_script_replacing_python_is_rejected(paths):
     make_environment(paths.venv, "ours")
+    remember_environment(paths.venv, "ours")
     python = paths.venv / "bin" / "python"
     python.chmod(0o755)
     check_rights(paths)

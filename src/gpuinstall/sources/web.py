@@ -90,7 +90,6 @@ _UNTRUSTED = Cause(
     "its certificate could not be verified",
     "Set SSL_CERT_FILE to a file with your company's CA certificate",
 )
-_GARBLED = Cause("it redirected to an invalid URL", "Check the URL")
 _CAUSES = {
     "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
     "Failed to resolve": Cause(
@@ -126,7 +125,7 @@ class Client:
         offline: Whether to use only the cache.
         cache: The folder of cached pages. None: the user's cache.
         timeouts: The time limits.
-        quick_hosts: Hosts with a shorter time limit for their first response.
+        quick_hosts: Hosts with a shorter time limit until their first response.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class Client:
         self.timeouts = timeouts
         self.received = 0
         """The number of downloaded bytes of files."""
-        self._quick_hosts = quick_hosts
+        self._quick_hosts = set(quick_hosts)
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
@@ -150,7 +149,7 @@ class Client:
         self._pages = JsonCache((cache or own_cache_folder()) / "pages", Page)
         self._session: Session | None = None
         self._lock = threading.Lock()
-        self._gates: dict[str, HostGate] = {}
+        self._failures: dict[str, UnreachableError] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page | None] = {}
 
@@ -221,8 +220,7 @@ class Client:
 
     def unreachable(self, url: str) -> UnreachableError | None:
         """Return the first failure of a URL's host, if any."""
-        gate = self._gates.get(urlsplit(url).netloc)
-        return gate.failure if gate else None
+        return self._failures.get(urlsplit(url).netloc)
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -287,11 +285,6 @@ class Client:
         if self._offline:
             raise UnreachableError(host, OFFLINE)
         session = self._open_session()
-        with self._lock:
-            is_quick = host in self._quick_hosts
-            gate = self._gates.setdefault(
-                host, HostGate(host, self.timeouts, is_quick=is_quick)
-            )
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None
         )
@@ -312,7 +305,26 @@ class Client:
             stream=True,
             allow_redirects=redirects,
         )
-        return gate.send(send)
+        return self._send(host, send)
+
+    def _send(self, host: str, send: Callable[[], Response]) -> Response:
+        """Send a request to a host, unless an earlier request failed.
+
+        Raises:
+            UnreachableError: The host does not respond, now or in an earlier request.
+        """
+        if host in self._failures:
+            raise self._failures[host]
+        seconds = self.timeouts.answer
+        if host in self._quick_hosts:
+            seconds = self.timeouts.first_response
+        try:
+            response = call_with_timeout(seconds, send)
+        except (OSError, UnicodeError) as error:
+            failure = UnreachableError(host, _find_cause(error))
+            raise self._failures.setdefault(host, failure) from error
+        self._quick_hosts.discard(host)
+        return response
 
     def _open_session(self) -> Session:
         # Concurrent imports can deadlock in CPython.
@@ -354,36 +366,6 @@ def _check_status(response: Response, url: str) -> None:
             f"{url} returned HTTP status {status}",
             hint=hint,
         )
-
-
-class HostGate:
-    """Sender of requests to one host, until the host fails."""
-
-    def __init__(self, host: str, timeouts: Timeouts, *, is_quick: bool) -> None:
-        self._host = host
-        self._timeouts = timeouts
-        self._seconds = timeouts.first_response if is_quick else timeouts.answer
-        self.failure: UnreachableError | None = None
-        """The first failure of the host."""
-
-    def send(self, send: Callable[[], Response]) -> Response:
-        """Send a request to the host.
-
-        Raises:
-            UnreachableError: The host does not respond, now or in an earlier request.
-        """
-        if self.failure:
-            raise self.failure
-        try:
-            response = call_with_timeout(self._seconds, send)
-        except UnicodeError as error:
-            self.failure = UnreachableError(self._host, _GARBLED)
-            raise self.failure from error
-        except OSError as error:
-            self.failure = UnreachableError(self._host, _find_cause(error))
-            raise self.failure from error
-        self._seconds = self._timeouts.answer
-        return response
 
 
 def read_chunks(
@@ -446,11 +428,13 @@ def network_hint() -> str:
     return "Set HTTPS_PROXY if you use a proxy, or UV_DEFAULT_INDEX if you use a mirror"
 
 
-def _find_cause(error: OSError) -> Cause:
+def _find_cause(error: Exception) -> Cause:
     from requests.exceptions import ProxyError, SSLError, Timeout
 
     text = str(error)
     match error:
+        case UnicodeError():
+            return Cause("it redirected to an invalid URL", "Check the URL")
         case SSLError():
             return _UNTRUSTED
         case ProxyError() if "Tunnel connection failed" in text:

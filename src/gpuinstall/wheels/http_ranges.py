@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.timeouts import MORE_TIME, USUAL, Timeouts
 from gpuinstall.wheels.ranges import Pieces, WheelError
 
@@ -49,7 +48,6 @@ class HttpRanges:
         self._url = url
         self._hosts = hosts
         self._login = True
-        self._timeouts = timeouts
         self._deadline = monotonic() + timeouts.wheel
         with closing(self._open(0, 1)) as response:
             self.size, self._etag = _file_version(response)
@@ -92,13 +90,9 @@ class HttpRanges:
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
         }
-        left = min(self._time_left(), self._timeouts.stalled_program)
+        self._check_time()
         try:
-            return call_with_timeout(
-                left, lambda: self._ask(self._url, headers, login=self._login)
-            )
-        except TimeoutError:
-            raise _timeout_error() from None
+            return self._ask(self._url, headers, login=self._login)
         # requests parses redirect URLs even if it does not follow them.
         except (OSError, ValueError) as error:
             raise self._transfer_error() from error
@@ -126,7 +120,7 @@ class HttpRanges:
 
         data = bytearray()
         while len(data) < most:
-            self._time_left()
+            self._check_time()
             try:
                 part: bytes = response.raw.read1(most - len(data))
             except (HTTPError, OSError) as error:
@@ -136,12 +130,12 @@ class HttpRanges:
             data += part
         return bytes(data)
 
-    def _time_left(self) -> float:
-        """Return the seconds left, or raise WheelError after the deadline."""
-        left = self._deadline - monotonic()
-        if left <= 0:
-            raise _timeout_error()
-        return left
+    def _check_time(self) -> None:
+        """Raise WheelError after the deadline."""
+        if monotonic() > self._deadline:
+            raise WheelError(
+                "too-slow", "reading a part of a wheel took too long", hint=MORE_TIME
+            )
 
     def _transfer_error(self) -> WheelError:
         return WheelError(
@@ -195,11 +189,3 @@ def _keep_connection(response: Response) -> None:
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or "the server"
-
-
-def _timeout_error() -> WheelError:
-    return WheelError(
-        "too-slow",
-        "reading a part of a wheel took too long",
-        hint=MORE_TIME,
-    )

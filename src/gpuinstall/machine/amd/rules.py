@@ -41,11 +41,6 @@ class AmdRules(Rules):
     software = "ROCm"
     no_code = "F79"
     driver_reasons = ("split-packages",)
-    architecture_source = "the kernel's topology"
-    untested = (
-        "builds for AMD GPUs have not been tested on hardware yet: "
-        "run gpuinstall verify; please send the output of gpuinstall probe --json"
-    )
     idle_causes = ("F99", "F99")
     torch_device = "cuda"
     variables: ClassVar = {"HIP_VISIBLE_DEVICES": "{}"}

@@ -38,11 +38,6 @@ class AppleRules(Rules):
     software = "macOS"
     no_code = "F33"
     driver_reasons = ("macos-too-old",)
-    architecture_source = "macOS"
-    untested = (
-        "MPS builds have not been tested on hardware yet: "
-        "run gpuinstall verify; please send the output of gpuinstall probe --json"
-    )
     torch_device = "mps"
     # Unsupported operations must fail instead of silently running on the CPU.
     variables: ClassVar = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}

@@ -23,11 +23,6 @@ class IntelRules(Rules):
     kind = "xpu"
     software = "XPU"
     no_code = "F38"
-    architecture_source = "the bus"
-    untested = (
-        "builds for Intel GPUs have not been tested on hardware yet: "
-        "run gpuinstall verify; please send the output of gpuinstall probe --json"
-    )
     driver = "Level Zero"
     idle_causes = ("F116", "F116")
     torch_device = "xpu"

@@ -50,7 +50,6 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.history import describe_request_change
 from gpuinstall.lock.request.project import find_changed_files
 from gpuinstall.lock.request.tools import find_project_lock
-from gpuinstall.lock.write import find_outdated_warnings
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_current_request
@@ -207,6 +206,8 @@ def _install(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify on a machine with the GPUs"
         )
     if result.is_lock_new:
+        from gpuinstall.lock.write import find_outdated_warnings  # slow to import
+
         targets = project.contents.config.targets
         for text in find_outdated_warnings(
             [result.fit.lock], result.paths.folder, targets

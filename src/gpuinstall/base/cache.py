@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Generic, TypeVar
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 from msgspec import json
 
@@ -14,6 +16,7 @@ from gpuinstall.base.files import read_raw, write_atomically
 from gpuinstall.base.values import Value
 
 _Cached = TypeVar("_Cached", bound=Value)
+_LOCK = Lock()
 
 
 class JsonCache(Value, Generic[_Cached]):
@@ -42,11 +45,20 @@ class JsonCache(Value, Generic[_Cached]):
                     yield value
 
     def _read(self, file: Path) -> _Cached | None:
+        # msgspec crashes if several threads read a class for the first time.
+        with _LOCK:
+            decoder = _create_decoder(self.kind)
         with suppress(OSError, ValueError, RecursionError):
-            return json.decode(read_raw(file), type=self.kind)
+            value: _Cached = decoder.decode(read_raw(file))
+            return value
         return None
 
     def _file(self, key: str) -> Path:
         import hashlib  # slow to import
 
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+@cache
+def _create_decoder(kind: type[Value]) -> json.Decoder[Any]:
+    return json.Decoder(kind)

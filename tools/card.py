@@ -50,7 +50,7 @@ print(f"torch {torch.__version__}, GPUs: {count}")
 # a virtual environment is the system's, whose prefix is /usr, so it is not copied.
 COPY = """
 import os, shutil, sys
-from importlib.metadata import version
+from importlib.metadata import distributions
 
 def copy(source, target):
     # CUDA's libraries take gigabytes, and no step writes into them.
@@ -64,7 +64,9 @@ def copy(source, target):
 if sys.prefix == sys.base_prefix:
     sys.exit("not copied: this Python is in no virtual environment")
 shutil.copytree(sys.prefix, sys.argv[1], symlinks=True, copy_function=copy)
-print(version("torch"), "cp%d%d" % sys.version_info[:2])
+names = {"torch", "torchvision", "torchaudio", "triton"}
+pins = {"%s==%s" % (d.name, d.version) for d in distributions() if d.name in names}
+print(*sorted(pins), "cp%d%d" % sys.version_info[:2])
 """
 # On the GPU, this product has a relative error of 0.001, which verify must report.
 PLANTED = "bmm = lambda a, b, exact=bmm: exact(a, b) * (1.001 if a.is_cuda else 1)\n"
@@ -261,12 +263,14 @@ def damage_environment_copy(card: Card) -> None:
     if copied.status != 0:
         return
     # Warnings precede the printed line.
-    version, tag = copied.output.splitlines()[-1].split()
+    *pins, tag = copied.output.splitlines()[-1].split()
     verify_wrong_kernel(card, copy)
     pages = FOLDER / "work" / "index" / "simple"
     # An installed version is not installed again, so its file is empty.
     for folder in (pages, pages.with_name("whl") / "cu130"):
-        make_wheel(folder, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
+        for pin in pins:
+            name, version = pin.split("==")
+            make_wheel(folder, name, version, f"{tag}-{tag}-manylinux_2_28_x86_64")
     make_wheel(pages, "card-note", "1.0", modules={"card_note.py": ""})
     make_wheel(pages, "card-note", "2.0", modules={"card_note.pth": BROKEN})
     with SimulatedIndex(pages.parent) as index:

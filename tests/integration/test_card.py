@@ -184,7 +184,7 @@ def test_python_warning_does_not_stop_gpu_tests(monkeypatch):
     def plant(*_):
         raise ReachedError
 
-    said = "UserWarning: no NumPy\n2.9.1 cp312"
+    said = "UserWarning: no NumPy\ntorch==2.9.1 cp312"
     monkeypatch.setattr(card, "verify_wrong_kernel", plant)
     monkeypatch.setattr(card.Card, "run", lambda *_: card.Step("", "", 0, said, 1.0))
     with pytest.raises(ReachedError):

@@ -425,10 +425,13 @@ def _verify(
     fit, here = planned.fit, planned.state.here
     if planned.action is Action.NOTHING:
         return VerificationResult()
+    names = {package.name for package in unpacked.packages}
+    packages = read_packages(place.find_packages_folders())
     # Only packages with native code have library dependencies.
-    if place.is_managed and any(
-        package.has_native_code() for package in unpacked.packages
-    ):
+    is_native = any(
+        package.has_native_code() for package in packages if package.name in names
+    )
+    if place.is_managed and is_native:
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
     earlier = planned.existing.stamp
     try:
@@ -443,7 +446,7 @@ def _verify(
     if not place.is_managed:
         return proof
     lock = fit.lock
-    versions = package_versions(read_packages(place.find_packages_folders()), {"pip"})
+    versions = package_versions(packages, {"pip"})
     previous = read_marker(place.venv)
     marker = Marker(
         id=str(uuid.uuid4()),

@@ -125,7 +125,9 @@ class NvidiaRules(Rules):
         """Return the failure of a GPU that is newer or older than a build."""
         sass, _ = split_code(tuple(code))
         oldest = min(sass).capability if sass else (0, 0)
-        return "F38" if self.rank(gpu) > oldest else self.no_code
+        # No build of the catalog is too old for a GPU below sm_75.
+        is_newer = self.rank(gpu) > oldest and self.rank(gpu) >= (7, 5)
+        return "F38" if is_newer else self.no_code
 
     def find_driver_rejection(self, build: Build) -> Reason | None:
         """Reject a build if its CUDA major requires a newer driver."""

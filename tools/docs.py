@@ -285,7 +285,8 @@ def format_failure_pages() -> dict[str, str]:
 def _entry(failure: Failure) -> str:
     """Return the page of a failure, with its first message and its fix."""
     steps = "".join(map(_step, _steps(failure)))
-    message = f"```text\n{failure.messages[0]}\n```"
+    # The search ranks words of headings first, and users search for messages.
+    message = f"## `{failure.messages[0]}`"
     return f"# {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{steps}"
 
 

@@ -113,7 +113,9 @@ def test_action_runs_its_command_and_writes_a_summary(
         "REQUIREMENTS": "torch\n\n  numpy >= 2; extra=='a'\n",
         "OPTIONS": "--venv env",
     }
-    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann"}
+    # A home that does not exist has no owner.
+    home = tmp_path / "home"
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(home)}
     statuses = [
         subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
@@ -130,9 +132,9 @@ def test_action_runs_its_command_and_writes_a_summary(
         said.read_text()
         == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|lock|check|--venv|env|torch|numpy >= 2; extra=='a'|--json|"
     )
-    assert path.read_text() == "/home/ann/.local/share/gpuinstall/bin\n"
+    assert path.read_text() == f"{home}/.local/share/gpuinstall/bin\n"
     assert output.read_text().splitlines() == [
-        "path=/home/ann/.local/share/gpuinstall/bin/gpuinstall",
+        f"path={home}/.local/share/gpuinstall/bin/gpuinstall",
         f"result={tmp_path}/gpuinstall.json",
     ]
     assert page.read_text() == SUMMARY

@@ -187,6 +187,35 @@ def test_wheel_inspection_stops_at_lock_download_limit(
     assert warnings_of(answer, "costly 3 was not inspected")
 
 
+def read_versions(session, name):
+    return {row.version for row in session.rows.values() if row.package == name}
+
+
+@pytest.mark.parametrize("other", [UNKNOWN_TORCH, NEWER_CUDA])
+def test_releases_with_alternating_reasons_are_skipped(
+    folder, libraries, session, other
+):
+    name = f"xformers{other.lower()}"
+    make_history(folder, libraries, name, [RUNS, *(OTHER_GPUS, other) * 16, OTHER_GPUS])
+
+    answer = resolve(name, session)
+
+    assert answer.versions[name] == "1"
+    assert len(read_versions(session, name)) <= 12
+
+
+def test_releases_incompatible_with_pinned_torch_are_skipped(
+    folder, libraries, session
+):
+    make_history(folder, libraries, "painter", [RUNS, RUNS, *NEWER_CUDA * 30])
+    publish(folder, "lasting", "1", "torch==2.7.1")
+
+    answer = resolve("painter lasting", session, "RTX 4090", "580.65.06")
+
+    assert answer.versions["painter"] == "2"
+    assert len(read_versions(session, "painter")) <= 12
+
+
 def test_dependency_built_for_older_cuda_selects_matching_torch(
     folder, libraries, session
 ):

@@ -15,11 +15,14 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
+from gpuinstall.base.threads import map_concurrently
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import find_extension
 from gpuinstall.lock.resolve.extensions import choose_prebuilt
 from gpuinstall.lock.resolve.inspect import (
+    WHEELS_AT_ONCE,
     ResolutionInspector,
     create_wheel_fact,
     find_sdists,
@@ -91,13 +94,18 @@ def _find_wheel_facts(
         pure = inspector.find_pure_files(found)
         if pure:
             return Knowledge(files={package: pure})
-    elif not is_dependency or not fact.rejects(resolution.torch):
+    elif not fact.rejects(resolution.torch):
         return learned
+    elif not is_dependency:
+        # uv selects another torch, unless other packages require this one.
+        earlier = known.find_package_facts(package)
+        if sum(one.rejects(resolution.torch) for one in earlier) < REJECTIONS - 1:
+            return learned
     elif package not in known.before_torch and inspector.has_only_older_cuda(
         found, resolution
     ):
         return learned | Knowledge(before_torch=(package,))
-    search = OlderReleaseSearch(found, inspector, resolution, known)
+    search = OlderReleaseSearch(found, fact, inspector, resolution, known)
     return learned | Knowledge.from_facts(search.find_facts())
 
 
@@ -177,18 +185,19 @@ class OlderReleaseSearch:
     def __init__(
         self,
         rejected: Compatibility,
+        fact: Fact,
         inspector: ResolutionInspector,
         resolution: UvResolution,
         known: Knowledge,
     ) -> None:
         self.rejected = rejected
+        self.fact = fact
         self.inspector = inspector
         self.resolution = resolution
         self.known = known
-        package = rejected.wheel.package
-        # A dependency must run with the selected torch, a requested package with any.
+        # A requested package that no torch runs may run with any torch.
         self.builds = frozenset([resolution.torch])
-        if inspector.is_requested(package, known):
+        if fact.excludes and inspector.is_requested(fact.package, known):
             self.builds = frozenset(inspector.index.builds())
         self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
@@ -217,7 +226,10 @@ class OlderReleaseSearch:
         return are_all_rejected or max(self.rejections.values()) >= REJECTIONS
 
     def _find_candidates(self) -> list[Wheel]:
-        """Return the older releases that requirements allow, latest first."""
+        """Return the older releases that requirements allow, latest first.
+
+        METADATA must also allow a relevant build of torch.
+        """
         wheel = self.rejected.wheel
         index = self.inspector.index
         releases = index.find_releases(wheel.package).items()
@@ -235,14 +247,24 @@ class OlderReleaseSearch:
             if all(requirement.allows(one.version) for requirement in requirements)
         ]
         # If none is allowed, uv selects other versions of the packages that require it.
-        return allowed or older
+        older = allowed or older
+        if not any(one.name == "torch" for one in self.rejected.row.requirements()):
+            return older
+        read = index.read_metadata_requirements
+        required = map_concurrently(read, older, WHEELS_AT_ONCE)
+        find_builds = self.inspector.inspector.allowed_builds
+        return [
+            wheel
+            for wheel, requirements in zip(older, required, strict=True)
+            if find_builds(requirements) & self.builds
+        ]
 
     def _search(self) -> int | None:
         """Return the position of the latest release that runs, if found."""
         last = -1
         stride = 1
         cause = _find_rejection_code(self.rejected, self.resolution)
-        rejections = 1
+        unknown = 0
         while last + 1 < len(self.wheels):
             end = len(self.wheels)
             place = last + stride if last + stride < end else (last + end) // 2
@@ -253,9 +275,9 @@ class OlderReleaseSearch:
                 found = self._bisect(last, place, cause)
                 if found is not None or self.trials[place].runs:
                     return found
-                cause, rejections, stride = trial.cause, 0, 1
-            rejections += 1
-            if rejections >= REJECTIONS:
+                cause, stride = trial.cause, 1
+            unknown += trial.runs is None
+            if self.rejections[cause] + unknown >= REJECTIONS:
                 stride *= 2
             last = place
         return None
@@ -328,10 +350,13 @@ class OlderReleaseSearch:
     def _create_assumed_fact(self, place: int) -> Fact:
         """Return the assumed fact about a release that was not inspected."""
         trial = self.trials.get(place)
-        why = "releases before and after it do not run either"
         if trial and trial.fact:
-            why = trial.fact.unread
-        return _create_skipped_fact(self.wheels[place], why)
+            return trial.fact
+        wheel = self.wheels[place]
+        fact = _create_skipped_fact(
+            wheel, "releases before and after it do not run either"
+        )
+        return replace(fact, builds=self.fact.builds, wheel=wheel)
 
 
 def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:

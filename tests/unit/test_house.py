@@ -304,6 +304,7 @@ READING_CALLS = {
     *("open", "read_text", "read_bytes", "iterdir", "glob", "rglob", "walk", "scandir"),
     *("stat", "lstat", "exists", "lexists", "isfile", "isdir", "islink", "access"),
     *("file_size", "_read_text", "packages_folders", "load_catalog", "disk_usage"),
+    *("interpreter", "find_interpreter"),
 }
 
 

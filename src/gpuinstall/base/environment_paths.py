@@ -144,9 +144,8 @@ class EnvironmentPaths(Value):
         """The common parent of all files of the environment."""
         return self.layout.root if self.layout else self.venv
 
-    @property
-    def python(self) -> Path:
-        """The interpreter of the environment."""
+    def find_interpreter(self) -> Path:
+        """Return the interpreter of the environment."""
         if self.layout:
             return self.layout.python
         return interpreter(self.venv)

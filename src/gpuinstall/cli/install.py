@@ -286,7 +286,7 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
         constraints = quote_word(result.guard)
         guard = f"pip keeps these builds in that environment; for uv pip, add -c {constraints}"
         yield "Guard", guard
-    yield "Ready", f"{quote_word(place.python)}   {_format_cost(result)}"
+    yield "Ready", f"{quote_word(place.find_interpreter())}   {_format_cost(result)}"
 
 
 @define_command(

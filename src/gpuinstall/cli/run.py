@@ -220,7 +220,7 @@ def _make_environment_error(existing: ExistingEnvironment) -> UsageError:
         message = f"the Python of {venv} is missing"
     elif not existing.is_empty:
         message = f"{venv} is not an environment that gpuinstall created"
-        hint = f"Use its own Python: {existing.paths.python}"
+        hint = f"Use its own Python: {existing.paths.find_interpreter()}"
     return UsageError("environment-missing", message, hint=hint)
 
 

@@ -176,7 +176,7 @@ def format_undo_command(place: EnvironmentPaths) -> str:
     """Return the command that rolls back an environment's last change."""
     if place.is_managed:
         return f"gpuinstall env rollback{format_venv_option(place.venv)}"
-    return f"gpuinstall env rollback --into --python {quote_word(place.python)}"
+    return f"gpuinstall env rollback --into --python {quote_word(place.find_interpreter())}"
 
 
 def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:

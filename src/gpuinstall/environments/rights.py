@@ -32,7 +32,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 f"{folder} cannot be written: {_find_access_problem(folder)}",
                 hint=_format_fix(folder),
             )
-    python = paths.python
+    python = paths.find_interpreter()
     # uv links the interpreter, which can be a script on NixOS. An environment of another
     # machine is rebuilt.
     is_own = paths.is_managed and was_created_here(paths.venv)

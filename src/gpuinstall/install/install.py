@@ -104,6 +104,8 @@ class InstallResult(Value, kw_only=True):
     """The changes and the verification result of an installation."""
 
     paths: EnvironmentPaths
+    python: Path
+    """The interpreter of the environment."""
     fit: CompatibleLock
     """The installed lock file and its plan."""
     action: Action
@@ -131,11 +133,6 @@ class InstallResult(Value, kw_only=True):
     def venv(self) -> Path:
         """The folder of the environment."""
         return self.paths.venv
-
-    @property
-    def python(self) -> Path:
-        """The interpreter of the environment."""
-        return self.paths.python
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document of ``install --json``."""
@@ -487,6 +484,7 @@ def _create_result(
             guard = place.venv / CONSTRAINTS
     return InstallResult(
         paths=place,
+        python=place.find_interpreter(),
         fit=planned.fit,
         action=planned.action,
         changes=planned.changes if is_built else (),

@@ -154,7 +154,7 @@ def update_verification(
     """
     from gpuinstall.verify.files import create_stamp  # slow to import
 
-    python = place.python
+    python = place.find_interpreter()
     # Stamp files first, so that a change while kernels run is detected.
     stamp = create_stamp(place.venv)
     verdict = None

@@ -233,7 +233,7 @@ class ExistingEnvironment(Value):
         if is_environment(venv):
             kind = "an environment that gpuinstall did not create"
             hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
-            if exists(self.paths.python):
+            if exists(self.paths.find_interpreter()):
                 hint = f"Run it again with --into to install torch into it and keep its other packages\n{hint}"
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
@@ -288,7 +288,7 @@ def inspect_environment(
         changed_projects=frozenset(changed),
         versions=package_versions(packages, marker.packages),
         packages=packages,
-        has_python=exists(paths.python),
+        has_python=exists(paths.find_interpreter()),
         made_here=was_created_here(venv),
         stamp=read_valid_stamp(venv, marker, here),
     )
@@ -334,7 +334,7 @@ def _find_damaged(
     for loss in losses:
         if _is_behind_link(loss):
             continue
-        damaged[loss.package.name] = loss.message
+        damaged.setdefault(loss.package.name, loss.message)
         if loss.is_in_cache:
             truncated.add(loss.package.name)
     return damaged, frozenset(truncated)
@@ -357,7 +357,7 @@ def _is_behind_link(loss: Damage) -> bool:
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
     """Return whether an interpreter is the base of an environment."""
     # On Windows, the environment contains a copy of the interpreter.
-    return os.name == "nt" or paths.python.samefile(base)
+    return os.name == "nt" or paths.find_interpreter().samefile(base)
 
 
 def read_valid_stamp(

@@ -101,7 +101,7 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
             fit = _unpack_all(planned, project)
             packages = _check_files(planned, project)
         if existing.lacks_pip and not planned.change.is_rebuild:
-            _install_pip(place.python, staging, session)
+            _install_pip(place.find_interpreter(), staging, session)
             staged = read_packages(packages_folders(staging))
             packages += tuple(package for package in staged if package.name == "pip")
         if not keeps_guard:
@@ -127,9 +127,10 @@ def _create_overlay_environment(
         staging: The new environment's folder, which may already contain packages.
         session: The clients of this command.
     """
-    if place.is_managed and place.python.parent.name == "bin":
+    python = place.find_interpreter()
+    if place.is_managed and python.parent.name == "bin":
         # Copying is faster than uv venv (0.1 s). On Windows, python.exe is uv's launcher.
-        for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
+        for path in (python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
             copy = staging / relative_prefix(path, place.venv)
             copy.parent.mkdir(exist_ok=True)
             if os.path.lexists(path):
@@ -139,7 +140,7 @@ def _create_overlay_environment(
                 parents=True, exist_ok=True
             )
     else:
-        run_uv(uv.venv_command(place.python, staging), session)
+        run_uv(uv.venv_command(python, staging), session)
     lines = [
         f"import site; site.addsitedir({str(folder)!r})\n"
         for folder in place.find_search_path()
@@ -402,7 +403,7 @@ def _unpack_into_staging(
     python = interpreter(place.staging)
     if not place.is_managed:
         # The scripts must start the interpreter of the final environment.
-        python = place.python
+        python = place.find_interpreter()
         words += ["--prefix", str(place.staging)]
     variables = {
         "UV_BUILD_CONSTRAINT": str(constraints),

@@ -1,5 +1,7 @@
 import os
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -7,6 +9,7 @@ from filelock import FileLock
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.shell import quote_word
+from gpuinstall.environments import records
 from gpuinstall.environments.records import (
     check_finished,
     describe_unfinished_change,
@@ -95,3 +98,25 @@ def test_running_change_is_not_called_interrupted(tmp_path):
         with pytest.raises(InstallationError, match="another command is changing"):
             check_finished(venv)
     assert "was interrupted" in describe_unfinished_change(venv)
+
+
+def test_lock_file_is_tested_on_windows(tmp_path, monkeypatch):
+    place = EnvironmentPaths(tmp_path / ".venv")
+    held, calls = [False], []
+
+    def locking(_descriptor, mode, count):
+        calls.append((mode, count))
+        if held[0]:
+            raise PermissionError(13, "Permission denied")
+
+    msvcrt = SimpleNamespace(locking=locking, LK_NBLCK="lock", LK_UNLCK="unlock")
+    monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
+    monkeypatch.setattr(records, "sys", SimpleNamespace(platform="win32"))
+    assert not records._is_locked(place)
+    assert calls == []
+    place.work.mkdir()
+    place.lock_file.touch()
+    assert not records._is_locked(place)
+    assert calls == [("lock", 1), ("unlock", 1)]
+    held[0] = True
+    assert records._is_locked(place)

@@ -23,7 +23,7 @@ def settled(monkeypatch):
     monkeypatch.setattr(install, "monotonic", lambda: float(next(clock)))
     project: Any = Mock()
     place: Any = None
-    result = InstallResult(paths=place, fit=place, action=Action.BUILD)
+    result = InstallResult(paths=place, python=place, fit=place, action=Action.BUILD)
     for step in (
         "_select",
         "plan_installation",

@@ -87,6 +87,11 @@ def join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:most])} and {more} more"
 
 
+def split_names(names: Sequence[str]) -> list[str]:
+    """Join names to several texts, which are short enough to be printed."""
+    return [", ".join(names[n : n + 20]) for n in range(0, len(names), 20)]
+
+
 def sanitize(text: str, keep: str = "") -> str:
     r"""Redact text, and escape unprintable characters: ``\x1b``, ``\u202e``.
 

@@ -12,7 +12,7 @@ import click
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, real_path
 from gpuinstall.base.removal import tree_size
-from gpuinstall.base.text import format_size, join_names
+from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.cli.install import find_existing_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
@@ -20,14 +20,13 @@ from gpuinstall.environments.discarding import find_user_files
 from gpuinstall.environments.environment import find_added_packages, read_marker
 from gpuinstall.environments.guard import update_uv_guard
 from gpuinstall.environments.ownership import is_environment
-from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import (
     describe_unfinished_change,
     find_recorded_environments,
     find_undoable_environments,
     format_undo_command,
 )
-from gpuinstall.install.environment_lock import undo_change
+from gpuinstall.install.environment_lock import read_versions, undo_change
 from gpuinstall.install.journal import describe_journal, is_journal
 from gpuinstall.install.removal import find_prunable, find_removable, prune, remove
 from gpuinstall.install.state import inspect_environment
@@ -109,11 +108,10 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
         if options.into or options.interpreter:
             python = find_existing_interpreter(options.interpreter, options.venv)
             place = inspect_unmanaged(python)
-        before = _read_versions(place)
-        undo_change(place, project.reporter, takes_over=options.replace)
+        before = undo_change(place, project.reporter, takes_over=options.replace)
         if not place.is_managed:
             update_uv_guard(place.venv)
-    now, marker = _read_versions(place), read_marker(place.venv)
+    now, marker = read_versions(place), read_marker(place.venv)
     changes = compare_versions(before, now)
     text = " (not created by gpuinstall)"
     if marker:
@@ -135,12 +133,6 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
         "verdict": marker and marker.verdict,
     }
     return Outcome(data, rows)
-
-
-def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
-    """Return the versions of an environment's packages by name."""
-    packages = read_packages(place.find_packages_folders())
-    return {package.name: package.version for package in packages}
 
 
 @_define_command(
@@ -194,7 +186,7 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
     ]
     if files:
         names += f"; your own files: {', '.join(files)}"
-    confirm(f"Remove {names}?", f"nothing was removed: {names}")
+    confirm(f"Remove {names}?", f"nothing was removed: {names}", split_names(files)[1:])
 
 
 def _make_removal_outcome(folders: Mapping[Path, int]) -> Outcome:

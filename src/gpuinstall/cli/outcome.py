@@ -244,13 +244,26 @@ def print_error(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     return print_outcome(terminal, name, make_error_outcome(error))
 
 
-def confirm(question: str, unchanged: str) -> None:
+def confirm(question: str, unchanged: str, details: Sequence[str] = ()) -> None:
     """Ask a yes-or-no question.
 
+    Args:
+        question: The question.
+        unchanged: The message of the error.
+        details: More lines about a long question.
+
     Raises:
-        UsageError: The user answers no, or stdin is not a terminal. ``unchanged`` is
-            the message.
+        UsageError: The user answers no, or stdin is not a terminal.
     """
+    lines = [sanitize(line) for line in details]
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if has_terminal:
+        for line in lines:
+            click.echo(line, err=True)
     if not (has_terminal and click.confirm(sanitize(question), err=True)):
-        raise UsageError("not-confirmed", unchanged, hint="Run it again with --yes")
+        raise UsageError(
+            "not-confirmed",
+            unchanged,
+            evidence="\n".join(lines),
+            hint="Run it again with --yes",
+        )

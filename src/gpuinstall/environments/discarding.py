@@ -17,6 +17,7 @@ from gpuinstall.base.removal import (
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import split_names
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import find_modified_scripts
 from gpuinstall.environments.ownership import (
@@ -62,15 +63,16 @@ def discard_environment(folder: Path, trash: Path, reporter: Reporter) -> int:
     remaining = list(iter_files(discarded))
     kept = {file.relative_to(discarded).as_posix() for file in remaining}
     removed = [name for name in files if name not in kept]
-    if removed:
-        text = f"{folder}, including {', '.join(removed)} (created or modified by you)"
+    for names in split_names(removed):
+        text = f"{folder}, including {names} (created or modified by you)"
         reporter.notice("Removed", text)
     if remaining:
         raise InstallationError(
             "not-removed",
             f"{remaining[0]} cannot be removed",
             why="it is immutable, or a program uses it",
-            hint=f"ls -l {quote_word(remaining[0])}",
+            hint=f"chattr -R -i {quote_word(discarded)}   # as root, if a file is immutable\n"
+            f"rm -r {quote_word(discarded)}",
         )
     return size
 

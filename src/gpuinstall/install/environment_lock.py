@@ -19,6 +19,7 @@ from gpuinstall.base.files import convert_write_errors, read_document, write_ato
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import recover, remove_leftovers, roll_back
@@ -81,7 +82,7 @@ def environment_lock(
 
 def undo_change(
     place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool
-) -> None:
+) -> dict[str, str]:
     """Roll back the interrupted change of an environment, or its last change.
 
     Args:
@@ -89,17 +90,30 @@ def undo_change(
         reporter: Reports waits and kept files.
         takes_over: Whether to roll back a change that another host started.
 
+    Returns:
+        The versions of the packages before the rollback, by name.
+
     Raises:
         UsageError: This user has no recorded change of the environment.
         InstallationError: Another user owns the environment.
     """
     check_owner(place)
+    before = read_versions(place)
     with environment_lock(place, reporter, takes_over=takes_over) as (_, recovered):
         if not recovered:
+            # Another command may have changed the environment during the wait.
+            before = read_versions(place)
             roll_back(place, reporter)
         if place.is_managed:
             # The restored files may contain the previous path of the environment.
             relocate_environment(place, None, reporter)
+    return before
+
+
+def read_versions(place: EnvironmentPaths) -> dict[str, str]:
+    """Return the versions of an environment's packages by name."""
+    packages = read_packages(place.find_packages_folders())
+    return {package.name: package.version for package in packages}
 
 
 @contextmanager

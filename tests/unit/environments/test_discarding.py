@@ -11,6 +11,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
 from gpuinstall.environments.discarding import discard_environment, find_user_files
@@ -19,6 +20,7 @@ from gpuinstall.environments.environment import (
     find_modified_scripts,
 )
 from gpuinstall.install.transaction import remove_leftovers
+from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 from tests.unit.install.environments import MARKER, make_environment, write_files
@@ -170,3 +172,28 @@ def test_files_of_package_with_empty_record_are_listed(paths, tmp_path):
     os.link(cached, site / "cut" / "cut.so")
     assert remove(paths) == ["lib/python3.12/site-packages/cut/mine.py"]
     assert cached.exists()
+
+
+@pytest.mark.root
+def test_hint_removes_an_immutable_file(paths):
+    file = write_files(paths.venv, "notes.txt") / "notes.txt"
+    if not process.run(["chattr", "+i", file]).ok:
+        pytest.skip("this file system has no immutable files")
+    try:
+        with pytest.raises(InstallationError, match="cannot be removed") as caught:
+            remove(paths)
+        assert [*paths.work.iterdir()] != []
+        for line in (caught.value.hint or "").splitlines():
+            process.run(["sh", "-c", line])
+        assert [*paths.work.iterdir()] == []
+    finally:
+        process.run(["chattr", "-R", "-i", paths.work])
+
+
+def test_all_removed_user_files_are_listed(paths):
+    names = [f"{number:060}.txt" for number in range(200)]
+    write_files(paths.venv, *names)
+    listener = Listener()
+    discard_environment(paths.venv, paths.work, listener)
+    lines = [sanitize(notice) for notice in listener.notices]
+    assert all(any(name in line for line in lines) for name in names)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from os.path import exists
+from os.path import exists, lexists
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -154,21 +154,13 @@ def find_edited_files(package: InstalledPackage) -> Iterator[str]:
                 yield row.path
 
 
-_HASHED_SIZE = 1 << 20
-"""The largest file in bytes that is always hashed.
-
-Its times do not show an edit if RECORD was touched or copied later. The 12,000 small
-files of torch take about a second.
-"""
-
-
 def find_intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
     """Return the installed files that match their hash in a RECORD.
 
-    Large files, such as CUDA libraries, are hashed only if they were written after their
-    RECORD. Compiled modules and RECORD itself cannot contain a user's changes.
+    The times of a file do not show an edit if RECORD was touched or copied later. Compiled
+    modules and RECORD itself cannot contain a user's changes.
 
     Args:
         packages: The packages.
@@ -177,28 +169,14 @@ def find_intact_files(
     """
     intact = set[str]()
     for package in packages:
-        unpacked = _modification_time(package.record / "METADATA")
-        installed = _modification_time(package.record / "RECORD")
         for name, row in find_written_files(package, root).items():
             if name not in names:
                 continue
             path = f"{root}{os.sep}{name}"
+            is_compiled = name.endswith((".pyc", "/RECORD"))
             with suppress(OSError):
-                status = os.lstat(path)
-                is_compiled = name.endswith((".pyc", "/RECORD"))
-                if not stat.S_ISREG(status.st_mode):
-                    continue
-                written = unpacked if status.st_nlink > 1 else installed
-                # Installers write RECORD last. Programs cannot set the ctime of a file.
-                is_as_installed = (
-                    _HASHED_SIZE < status.st_size == row.size
-                    and status.st_mtime_ns <= written
-                    and status.st_ctime_ns <= installed
-                    and bool(row.digest)
-                )
-                if (
-                    is_as_installed
-                    or is_compiled
+                if stat.S_ISREG(os.lstat(path).st_mode) and (
+                    is_compiled
                     or (row.digest and compute_record_digest(path) == row.digest)
                 ):
                     intact.add(name)
@@ -208,7 +186,7 @@ def find_intact_files(
 def find_differing_packages(
     packages: Collection[InstalledPackage], root: Path
 ) -> Iterator[Damage]:
-    """Yield each package with the files that differ from every RECORD.
+    """Yield each package with its missing or differing files.
 
     Args:
         packages: The packages.
@@ -218,15 +196,19 @@ def find_differing_packages(
     names = {name for rows in files.values() for name in rows}
     intact = find_intact_files(packages, root, names)
     for package, rows in files.items():
-        differing = [
-            row.path
+        differing = {
+            name: row.path
             for name, row in rows.items()
             if name not in intact and not name.endswith((".pyc", CA_BUNDLE))
-        ]
-        if differing:
+        }
+        missing = [path for name, path in differing.items() if not lexists(root / name)]
+        if missing:
+            lost = tuple(missing)
+            yield Damage(package, "lost", lost, is_in_cache=False, total=len(rows))
+        elif differing:
             # Modules are listed before scripts and data, such as "../../../bin/tool".
-            differing.sort(key=lambda path: path.startswith("../"))
-            yield _edited(package, tuple(differing))
+            edited = sorted(differing.values(), key=lambda path: path.startswith("../"))
+            yield _edited(package, tuple(edited))
 
 
 def _modification_time(file: Path) -> int:

@@ -39,6 +39,8 @@ class Change(Value):
     """The files to remove without a replacement."""
     journal: Journal
     """The journal, which is written before any file changes."""
+    inspected: Mapping[str, tuple[int, ...]]
+    """The size and modification time of each file to replace or remove."""
 
     @property
     def names(self) -> set[str]:
@@ -79,6 +81,7 @@ def plan_change(
     shared = find_shared_files(place, old_packages, (present & recorded) - added.keys())
     present = present.difference(*shared.values())
     removed = frozenset(present - added.keys())
+    inspected = {name: read_size_and_mtime(place.root / name) for name in present}
     check_paths(place, added, {*present, *own}, removed)
     before = package_versions(old_packages)
     packages = sorted({*before, *after})
@@ -94,7 +97,7 @@ def plan_change(
             sorted(_find_modified_files(place, added, old_packages, present - {*own}))
         ),
     )
-    return Change(place, added, removed, journal)
+    return Change(place, added, removed, journal, inspected)
 
 
 def _find_modified_files(
@@ -244,16 +247,23 @@ def check_paths(
                 hint=f"chattr -i {quote_word(path)}   # then run it again",
             )
     seen = set[str]()
+    problems, moves = [], []
     for name in added:
         blocking = _find_blocking_path(place.root, name, removed, seen)
         if blocking:
-            aside = quote_word(f"{blocking}.old")
             kind = "folder" if is_folder(blocking) else "file"
-            raise UsageError(
-                "path-taken",
-                f"{place.root / name} cannot be written: {blocking} is a {kind}",
-                hint=f"mv {quote_word(blocking)} {aside}   # then run it again",
+            problems.append(
+                f"{place.root / name} cannot be written: {blocking} is a {kind}"
             )
+            aside = quote_word(f"{blocking}.old")
+            moves.append(f"mv {quote_word(blocking)} {aside}   # then run it again")
+    if problems:
+        raise UsageError(
+            "path-taken",
+            problems[0],
+            evidence="\n".join(problems[1:]),
+            hint="\n".join(moves),
+        )
 
 
 def _find_blocking_path(
@@ -328,60 +338,59 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
         while part and part not in seen:
             seen.add(part)
             path = place.root / part
-            if str(path) in mounts:
-                raise _outside_error(
-                    f"something is mounted at {path}", f"umount {quote_word(path)}"
-                )
             # A link at the path of the file itself is replaced, not followed.
             is_on_the_way = part != name and is_link(path)
-            if is_on_the_way and not path.resolve().is_relative_to(real_root):
-                raise _link_error(path)
+            if str(path) in mounts or (
+                is_on_the_way and not path.resolve().is_relative_to(real_root)
+            ):
+                raise create_outside_error(path)
             part = posixpath.dirname(part)
 
 
-def check_not_linked(root: Path, folder: str) -> None:
-    """Check right before changing its files that a folder is not linked.
+def check_not_redirected(root: Path, folder: str, mounts: Collection[str]) -> None:
+    """Check right before changing its files that a folder is not redirected.
 
     Args:
         root: The environment.
         folder: The folder, relative to ``root``.
+        mounts: The mount points in the environment.
 
     Raises:
-        UsageError: A folder became a link after the change was planned.
+        UsageError: The folder is behind a link or a mount, created after the change was planned.
     """
-    link = find_link(root, folder)
-    if link:
-        raise _link_error(link)
+    redirection = find_redirection(root, folder, mounts)
+    if redirection:
+        raise create_outside_error(redirection)
 
 
-def find_link(root: Path, folder: str) -> Path | None:
-    """Return the first link among a folder and its parents, if any.
+def find_redirection(root: Path, folder: str, mounts: Collection[str]) -> Path | None:
+    """Return the first link or mount among a folder and its parents, if any.
 
     Args:
         root: The environment.
         folder: The folder, relative to ``root``.
+        mounts: The mount points in the environment.
     """
     while folder:
-        if is_link(f"{root}/{folder}"):
-            return root / folder
+        path = f"{root}/{folder}"
+        if path in mounts or is_link(path):
+            return Path(path)
         folder = posixpath.dirname(folder)
     return None
 
 
-def _link_error(path: Path) -> UsageError:
-    return _outside_error(
-        f"{path} is a link to {path.resolve()}",
-        f"rm {quote_word(path)}",
-        "removes only the link; ",
-    )
-
-
-def _outside_error(message: str, command: str, note: str = "") -> UsageError:
+def create_outside_error(path: Path) -> UsageError:
+    """Return an error about a link or a mount that leads outside."""
+    message = f"something is mounted at {path}"
+    hint = f"umount {quote_word(path)}   # then run it again"
+    if is_link(path):
+        message = f"{path} is a link to {path.resolve()}"
+        hint = f"rm {quote_word(path)}   # removes only the link; then run it again"
     return UsageError(
         "leads-outside",
         message,
         why="the change would write or remove files outside the environment",
-        hint=f"{command}   # {note}then run it again",
+        hint=hint,
     )
 
 

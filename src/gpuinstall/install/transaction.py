@@ -36,6 +36,7 @@ from gpuinstall.base.removal import (
     remove_file,
     remove_path,
     tree_size,
+    watch_mounts,
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
@@ -51,9 +52,10 @@ from gpuinstall.environments.packages import (
 from gpuinstall.environments.records import find_recorded_path, format_undo_command
 from gpuinstall.install.file_change import (
     Change,
-    check_not_linked,
-    find_link,
+    check_not_redirected,
+    create_outside_error,
     find_recorded_files,
+    find_redirection,
     is_same_file,
     plan_change,
     read_size_and_mtime,
@@ -142,7 +144,7 @@ def _apply(change: Change) -> list[str]:
     so that a package always has metadata.
 
     Returns:
-        The files that another program wrote since the journal was written.
+        The files that another program wrote after they were inspected.
     """
     place = change.place
     own = set(change.journal.own) - {NAME}
@@ -155,23 +157,35 @@ def _apply(change: Change) -> list[str]:
         *sorted(change.added.keys() - own, key=_record_sort_key),
         *sorted(records - own),
     ]
-    # A check of each file would take a second for the 13,000 files of torch.
-    for folder, files in groupby(names, posixpath.dirname):
-        check_not_linked(place.root, folder)
-        for name in files:
-            if _link_if_saved(place, name):
-                saved.append(name)
-            if name in change.added:
-                _clear_path(place, name, change.removed)
-                _move(change.added[name], place.root / name)
-            else:
-                (place.root / name).unlink(missing_ok=True)
+    with watch_mounts(place.root) as read_mounts:
+        for folder, files in groupby(names, posixpath.dirname):
+            checked = None
+            for name in files:
+                mounts = read_mounts()
+                # A check of all parents of each of torch's 13,000 files would take a second.
+                if mounts is not checked or islink(f"{place.root}/{folder}"):
+                    check_not_redirected(place.root, folder, mounts)
+                    checked = mounts
+                if _link_if_saved(place, name, change.inspected.get(name)):
+                    saved.append(name)
+                if name in change.added:
+                    _clear_path(place, name, change.removed)
+                    _move(change.added[name], place.root / name)
+                else:
+                    (place.root / name).unlink(missing_ok=True)
     _remove_leftovers(place, change.names)
     return saved
 
 
-def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
-    """Link a file that another program saved after the journal was written.
+def _link_if_saved(
+    place: EnvironmentPaths, name: str, inspected: tuple[int, ...] | None
+) -> bool:
+    """Link a file that another program saved after it was inspected.
+
+    Args:
+        place: The environment.
+        name: The file, relative to the environment's root.
+        inspected: The file's size and modification time; None: it was missing.
 
     Returns:
         Whether another program saved the file.
@@ -180,10 +194,8 @@ def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
     copy = previous_files(place.current_change) / name
     if not os.path.lexists(path) or is_folder(path):
         return False
-    if (
-        os.path.lexists(copy)
-        and read_size_and_mtime(copy) == read_size_and_mtime(path)
-        and (islink(path) or is_same_file(copy, path))
+    if read_size_and_mtime(path) == inspected and (
+        islink(path) or is_same_file(copy, path)
     ):
         return False
     remove_file(copy)
@@ -260,7 +272,7 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
         modules.setdefault(folder, set()).add(file.removesuffix(".py"))
     lasting = {place.root, *place.find_packages_folders()}
     for folder, stems in modules.items():
-        if find_link(place.root, folder):
+        if find_redirection(place.root, folder, mounts):
             continue
         path = place.root / folder
         cache = path / "__pycache__"
@@ -486,6 +498,9 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         place: The environment.
         journal: The current change.
         reporter: Reports files and packages that are not restored.
+
+    Raises:
+        UsageError: A file is behind a link or a mount. All other files are restored.
     """
     changed = _find_modified_packages(place, journal, place.current_change)
     copies = previous_files(place.current_change)
@@ -505,12 +520,20 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         *sorted(records),
     ]
     # Order the files so that each package has metadata at every step, as in ``_apply``.
-    written = [
-        name
-        for name in names
-        if name not in kept and not _restore_file(place, journal, name, new)
-    ]
+    mounts = find_mounts(place.root)
+    redirection = None
+    written = []
+    for name in names:
+        if name in kept or _is_restored(place, name, new):
+            continue
+        found = find_redirection(place.root, posixpath.dirname(name), mounts)
+        redirection = redirection or found
+        if not (found or _restore_file(place, journal, name, new)):
+            written.append(name)
     _remove_leftovers(place, journal.added)
+    if redirection:
+        # The next command repeats the rollback.
+        raise create_outside_error(redirection)
     if changed:
         text = f"{join_names(changed)} in {place.venv} (changed since by another tool)"
         reporter.notice("Kept", text)
@@ -523,6 +546,20 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         _keep_journal(place, reporter)
     else:
         _discard(place.current_change, place)
+
+
+def _is_restored(place: EnvironmentPaths, name: str, new: Iterable[str]) -> bool:
+    """Return whether a file has its previous state.
+
+    Args:
+        place: The environment.
+        name: The file, relative to the environment's root.
+        new: The files that did not exist before the change.
+    """
+    path = place.root / name
+    if name in new:
+        return not os.path.lexists(path)
+    return is_same_file(previous_files(place.current_change) / name, path)
 
 
 def _restore_file(
@@ -540,12 +577,7 @@ def _restore_file(
         Whether the file has its previous state. The user's files are kept.
     """
     path = place.root / name
-    copy = previous_files(place.current_change) / name
-    if is_same_file(copy, path):
-        return True
     is_present = os.path.lexists(path) and not is_folder(path)
-    if find_link(place.root, posixpath.dirname(name)):
-        return name in new and not is_present
     is_own = name in journal.own and name not in journal.added
     if is_present and not is_own and not _is_new_file(path, name, journal):
         return False
@@ -557,7 +589,7 @@ def _restore_file(
     if is_folder(path) or not isdir(path.parent):
         return False
     part = place.work / f".back.{os.urandom(4).hex()}"
-    link_or_copy(copy, part)
+    link_or_copy(previous_files(place.current_change) / name, part)
     _move(part, path)
     return True
 

@@ -8,8 +8,9 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.environments.damage import find_damage
+from gpuinstall.environments.damage import find_damage, find_differing_packages
 from gpuinstall.environments.packages import read_packages
+from tests.lab.environments import put_package
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import copy_used_cache
 from tests.unit.diagnose.evidence import doctor_evidence
@@ -115,3 +116,14 @@ def test_file_shared_by_packages_is_not_damaged(projects):
     for words in (["other"], ["--reinstall-package", "tool", "tool"]):
         projects.install(venv, *words)
         assert damage(venv) == []
+
+
+def test_missing_files_are_not_called_edited(tmp_path):
+    site = tmp_path / "lib/python3.12/site-packages"
+    files = {"tool/a.py": "a", "tool/b.py": "b", "../../../bin/tool": "t"}
+    put_package(site, "tool", files)
+    (site / "tool/a.py").write_text("A")
+    (tmp_path / "bin/tool").unlink()
+    (found,) = find_differing_packages(read_packages([site]), tmp_path)
+    lost = "1 of 5 files is missing or truncated: ../../../bin/tool"
+    assert found.message == f"tool 1.0 is damaged: {lost}"

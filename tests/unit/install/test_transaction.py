@@ -29,8 +29,10 @@ from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import apply_change, replace_environment
 from tests.lab.cases import mostly_heavy
 from tests.lab.listener import Listener
+from tests.lab.mounts import mounted
 from tests.lab.wheels import record
 from tests.unit.install import environments
+from tests.unit.install.environments import write_files
 
 SITE = "lib/python3.12/site-packages"
 ALPHA_1 = {"alpha/__init__.py": "one", "alpha/old.py": "old", "../../../bin/alpha": "1"}
@@ -233,6 +235,22 @@ def test_folder_with_compiled_files_blocks_a_package_file(place, site, name):
     assert error.hint.startswith(f"mv {quote_word(folder)} ")
 
 
+def test_all_blocking_paths_are_reported_at_once(place, site):
+    write(site / "alpha/more/mine.txt", "mine")
+    write(site / "alpha/new", "mine")
+    write(place.root / "share", "mine")
+    error = refusal(planned, place)
+    blocking = [place.root / "share", site / "alpha/more", site / "alpha/new"]
+    commands = [
+        f"mv {quote_word(path)} {quote_word(f'{path}.old')}" for path in blocking
+    ]
+    lines = error.hint.splitlines()
+    assert sorted(line.partition("   # ")[0] for line in lines) == sorted(commands)
+    for line in lines:
+        process.run(["sh", "-c", line])
+    change(place)
+
+
 def test_user_file_blocks_a_new_package_folder(place):
     write(place.root / "share", "mine")
     error = refusal(planned, place)
@@ -367,8 +385,10 @@ def test_edited_file_is_reported_again_after_rollback(place, site):
         assert (site / "alpha/old.py").read_text() == "OLD"
 
 
-def test_edit_with_a_newer_record_is_reported(place, site):
-    replace_unnoticed(site / "alpha/old.py", "OLD")
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_edit_with_a_newer_record_is_reported(place, site, size):
+    put(place.root, "alpha-1", {**ALPHA_1, "alpha/old.py": "old" * size})
+    replace_unnoticed(site / "alpha/old.py", "OLD" * size)
     tomorrow = time.time_ns() + 86400 * 10**9
     os.utime(site / "alpha-1.dist-info/RECORD", ns=(tomorrow, tomorrow))
     [notice] = change(place).notices
@@ -382,25 +402,41 @@ def test_named_pipe_replacing_a_file_is_reported(place, site):
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/new/x.py")
 
 
-@pytest.mark.parametrize(
-    ("text", "is_time_kept"), [("mine, since", False), ("OLD", True)]
-)
-def test_file_saved_during_change_is_restored_by_rollback(
-    place, site, monkeypatch, text, is_time_kept
-):
-    apply = transaction._apply
+def save(path, text):
+    write(path.with_name("mine"), text)
+    path.with_name("mine").replace(path)
 
-    def save_and_apply(change):
-        old = site / "alpha/old.py"
-        status = old.stat()
-        write(site / "mine", text)
-        if is_time_kept:
-            os.utime(site / "mine", ns=(status.st_atime_ns, status.st_mtime_ns))
-        (site / "mine").replace(old)
-        return apply(change)
+
+def save_and_keep_time(path, text):
+    status = path.stat()
+    write(path.with_name("mine"), text)
+    times = (status.st_atime_ns, status.st_mtime_ns)
+    os.utime(path.with_name("mine"), ns=times)
+    path.with_name("mine").replace(path)
+
+
+SAVED = {
+    "before the journal": ("_write_journal", "mine, since", save),
+    "in place before the journal": ("_write_journal", "OLD", Path.write_text),
+    "after the journal": ("_apply", "mine, since", save),
+    "with the same time": ("_apply", "OLD", save_and_keep_time),
+    "in place": ("_apply", "OLD", Path.write_text),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_file_saved_during_change_is_restored_by_rollback(
+    place, site, monkeypatch, name
+):
+    step, text, save_file = SAVED[name]
+    take_step = getattr(transaction, step)
+
+    def save_first(change):
+        save_file(site / "alpha/old.py", text)
+        return take_step(change)
 
     with monkeypatch.context() as patched:
-        patched.setattr(transaction, "_apply", save_and_apply)
+        patched.setattr(transaction, step, save_first)
         [notice] = change(place).notices
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/old.py")
     back(place)
@@ -436,16 +472,72 @@ def test_folder_linked_outside_during_change_is_kept(
     assert tree(place) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "is_link"),
+    [
+        ("alpha/res", True),
+        pytest.param("alpha/res", False, marks=pytest.mark.root),
+        pytest.param("alpha", False, marks=pytest.mark.root),
+    ],
+)
+def test_folder_redirected_between_two_files_is_kept(
+    place, site, monkeypatch, name, is_link
+):
+    files = ["alpha/res/a.txt", "alpha/res/b.txt"]
+    put(place.root, "alpha-1", {**ALPHA_1, **dict.fromkeys(files, "1")})
+    before = tree(place)
+    begun_change = planned(place, ("alpha-2", {**ALPHA_2, **dict.fromkeys(files, "2")}))
+    folder, aside = site / name, place.folder / "aside"
+    outside = write_files(place.folder / "outside", "b.txt", "res/b.txt", "a.py")
+    mine = {path: path.read_text() for path in outside.rglob("*.*")}
+    real = os.replace
+
+    with ExitStack() as stack:
+
+        def redirect(source, destination):
+            real(source, destination)
+            if destination == site / "alpha/res/a.txt" and not aside.exists():
+                aside.mkdir()
+                if is_link:
+                    folder.rename(aside / "moved")
+                    folder.symlink_to(outside)
+                else:
+                    stack.enter_context(mounted(folder, "--bind", outside))
+
+        monkeypatch.setattr(os, "replace", redirect)
+        with (
+            pytest.raises(UsageError) as refused,
+            apply_change(begun_change, Reporter()),
+        ):
+            pass
+        assert refused.value.code == "leads-outside"
+        assert str(folder) in refused.value.message
+        assert mine == {path: path.read_text() for path in outside.rglob("*.*")}
+        # The next command also stops, until the link or the mount is removed.
+        assert refusal(heal_now, place).code == "leads-outside"
+        assert mine == {path: path.read_text() for path in outside.rglob("*.*")}
+    if is_link:
+        folder.unlink()
+        (aside / "moved").rename(folder)
+    heal_now(place)
+    assert tree(place) == before
+    assert not place.current_change.exists()
+
+
 def test_killed_change_is_not_restored_through_link(place, site, tmp_path):
+    first = tree(place)
     begun(place)
     outside = tmp_path / "outside"
     (site / "alpha").rename(outside)
     (site / "alpha").symlink_to(outside)
     write(outside / "__pycache__/old.cpython-312.pyc", "mine")
     before = {path: path.read_text() for path in outside.rglob("*.*") if path.is_file()}
-    [notice] = heal_now(place).notices
-    assert f"{SITE}/alpha/__init__.py" in notice
+    error = refusal(heal_now, place)
+    assert error.message == f"{site / 'alpha'} is a link to {outside}"
     assert before == {path: path.read_text() for path in before}
+    (site / "alpha").unlink()
+    heal_now(place)
+    assert tree(place) == first
 
 
 def test_modified_files_are_reported_before_the_commit(place, site, monkeypatch):
@@ -978,8 +1070,10 @@ def test_rollback_waits_for_running_change(place):
                 super().wait(text)
                 other.close()
 
-        undo_change(place, Waiting(), takes_over=False)
+        versions = undo_change(place, Waiting(), takes_over=False)
     assert tree(place) == before
+    # The versions before the rollback are read after the wait.
+    assert versions == {"alpha": "2", "beta": "1"}
 
 
 def test_journal_is_synced_before_any_file_moves(place, monkeypatch):

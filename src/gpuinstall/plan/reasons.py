@@ -194,25 +194,18 @@ def _find_catalog_limit(
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Reason | None:
-    """Return a reason if a newer torch is unreachable or not cataloged.
+    """Return a reason if a newer torch is not in the catalog.
 
     Args:
         best: The selected build.
         newer: The builds of newer torch versions, newest first.
         context: The request and its machine.
     """
-    newest = f"{best.build.torch} is the newest torch"
-    codes = {each.reason_code for each in newer}
-    if "not-in-catalogue" in codes:
-        unknown = next(each for each in newer if each.reason_code == "not-in-catalogue")
-        newest += f" in the catalog of {context.catalog.date}"
-        message = f"{newest}; an index also lists {unknown.build.name}"
-        return Reason("newest-known", message)
-    # A companion can exclude a newer torch from the reachable sources.
-    reachable = _find_running_builds(newer, context)
-    is_limited = any(each.reason_code == "no-companion" for each in reachable)
-    if "unreachable" in codes and not is_limited:
-        return Reason("newest-reachable", f"{newest} in the reachable sources")
+    for each in newer:
+        if each.reason_code == "not-in-catalogue":
+            newest = f"{best.build.torch} is the newest torch in the catalog"
+            also = f"an index also lists {each.build.name}"
+            return Reason("newest-known", f"{newest} of {context.catalog.date}; {also}")
     return None
 
 
@@ -236,6 +229,8 @@ def _explain_newest_torch(
     coded = _find_builds_with_code(available, context)
     running = _find_running_builds(available, context)
     uncoded = [each for each in available if each not in coded]
+    is_reachable = all(each.reason_code != "unreachable" for each in newer)
+    where = "" if is_reachable else " in the reachable sources"
     for nearest in (running, coded, uncoded):
         requested = [
             each for each in nearest if each.reason_code not in _EXCLUDED_BY_REQUEST
@@ -244,15 +239,20 @@ def _explain_newest_torch(
         if obstacle:
             break
     else:
+        if not is_reachable:
+            newest = f"{best.build.torch} is the newest {_format_requested(newer)}torch"
+            return Reason("newest-reachable", f"{newest}{where}")
         return _find_request_limit(best, newer, context)
     if nearest is uncoded:
         obstacle = replace(obstacle, reason=obstacle.missing_code)
         if obstacle.reason_code == "no-code":
-            newest = f"the newest {_format_requested(coded)}torch with code for {_format_chips(context)}"
+            newest = f"the newest {_format_requested(coded)}torch{where} with code for {_format_chips(context)}"
             lack = rules.describe_missing_code(obstacle.build, context.gpus)
             return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
     elif obstacle.reason_code in rules.driver_reasons:
-        newest = f"{best.build.torch} is the newest {_format_requested(running)}torch"
+        newest = (
+            f"{best.build.torch} is the newest {_format_requested(running)}torch{where}"
+        )
         # The driver supports a newer build, but that build has no code for the GPU architecture.
         if any(rules.find_driver_rejection(each.build) is None for each in uncoded):
             newest += f" with code for {_format_chips(context)}"

@@ -5,8 +5,10 @@ In the failure catalog, the key ``here`` selects the predicate of a failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
+
+from packaging.version import Version
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.versions import CPU
@@ -16,6 +18,7 @@ from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import VENDORS, can_select_builds, find_vendor
 
+_RECENT = Version("2.1")
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
@@ -33,6 +36,8 @@ class Facts(NamedTuple):
     """The messages of confirmed failures."""
     refutation: str = ""
     """The fact that refutes all other failures. Empty if there is none."""
+    possible: Collection[str] = ()
+    """The failures that the fact neither confirms nor refutes."""
 
 
 Predicate = Callable[[LocalReading], Facts]
@@ -46,7 +51,8 @@ def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
     facts = PREDICATES[failure.here](reading) if failure.here else Facts()
     if failure.id in facts.causes:
         return LocalFact(True, facts.causes[failure.id])
-    return LocalFact(False, facts.refutation) if facts.refutation else None
+    is_refuted = facts.refutation and failure.id not in facts.possible
+    return LocalFact(False, facts.refutation) if is_refuted else None
 
 
 def _names(gpus: list[Gpu]) -> str:
@@ -123,8 +129,10 @@ def driver_525(reading: LocalReading) -> Facts:
 def code(reading: LocalReading) -> Facts:
     """Compare the architectures in torch's GPU code with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
-    if not gpus or torch is None:
+    if not gpus:
         return Facts()
+    if torch is None:
+        return _code_of_any_build(reading)
     if torch.backend == CPU:
         return Facts(
             refutation=f"the installed torch {torch.version} is the CPU build: the error comes from another environment"
@@ -149,6 +157,25 @@ def code(reading: LocalReading) -> Facts:
             f"torch {build.name} has code for {listed}; {gpu.label} is {gpu.code_name}"
         )
     return Facts(causes, next(reversed(causes.values())))
+
+
+def _code_of_any_build(reading: LocalReading) -> Facts:
+    """Refute failures that no recent build of torch has with these GPUs."""
+    machine, gpus, rules = reading.machine, reading.gpus, reading.rules
+    possible = {
+        rules.find_no_code_cause(build.code, gpu)
+        for build in rules.catalog.builds_for(machine.os, machine.arch)
+        for gpu in gpus
+        if build.torch >= _RECENT
+        and build.backend != CPU
+        and not isinstance(rules.find_code(build, gpu), Code)
+    }
+    if possible and len(gpus) > 1:
+        possible.add("F40")
+    message = f"every build since torch {_RECENT} has code for {_names(gpus)}"
+    if possible:
+        message = " and ".join(f"{gpu.label} is {gpu.code_name}" for gpu in gpus)
+    return Facts(refutation=message, possible=possible)
 
 
 def _since(first: tuple[int, int], entry: str = "") -> Predicate:

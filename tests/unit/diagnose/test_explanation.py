@@ -49,6 +49,9 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (NO_KERNEL, read("GTX 1080", torch="2.13.0+cu130"), ["F37"], ["F38"]),
         # The build has code for older and newer GPUs.
         (NO_KERNEL, read("Thor", torch="2.9.1+cu128"), ["F38"], ["F37"]),
+        (NO_KERNEL, read("H100"), [], ["F37", "F38"]),
+        (NO_KERNEL, read("RTX 5090"), ["F38"], ["F37"]),
+        (NO_KERNEL, read("GTX 1080"), ["F37"], ["F38"]),
         (MISMATCH, read("RTX 4090"), [], ["F03"]),
         (TOO_OLD, read("RTX 4090", torch="2.13.0+cu130"), [], ["F02"]),
         (TOO_OLD, read("RTX 4090"), [], ["F02"]),

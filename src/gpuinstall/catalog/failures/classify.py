@@ -51,8 +51,11 @@ _OF_TORCH = re.compile(
     r"gpuinstall install( --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)|\btorch\b|TORCH_"
 )
 _ERROR = table.Pattern(
-    r"\b\w{0,40}(error|exception): \S|segmentation fault|core dumped|段错误"
+    r"(\b\w{0,40}(error|exception): (?!failed (building|to build)|could not build|ld returned|no matching dist|dataloader worker|engine core|command )\S|segmentation fault|段错误|\bfatal: |\bpanicked)"
 )
+# On a machine with a GPU of another vendor, or with its imitation of CUDA, NVIDIA's messages have other causes.
+_OTHER_VENDORS = ("macos", "amd-gpu", "intel-gpu", "other-maker")
+_OF_NVIDIA = ("Driver, kernel module, device nodes", "Detection traps")
 _ANOTHER_BUILD = (
     "A release of {program} that was built for this GPU and driver, or "
     "compile it for them; torch is no part of it"
@@ -68,7 +71,7 @@ class RecognizedCause(Value):
     title: str
     why: str
     is_certain: bool
-    """Whether the sign is reliable, and there is no other cause or error."""
+    """Whether the message states the cause, and nothing in the text is against it."""
     evidence: str
     """The lines of the text that indicate the failure."""
     fix: tuple[str, ...]
@@ -172,11 +175,7 @@ def causes_of(
     # The text is about another environment.
     if python != words.get("python"):
         words = {name: words[name] for name in words if name == "uv"}
-    is_certain = (
-        len(matches) == 1
-        and matches[0].weight >= RELIABLE
-        and not circumstances.has_error_after(matches[0])
-    )
+    is_certain = len(matches) == 1 and circumstances.confirm(matches[0])
     causes = []
     for match in matches[:MAX_CAUSES]:
         failure = match.failure
@@ -237,11 +236,16 @@ class Circumstances:
                 return observation
         return None
 
-    def has_error_after(self, match: Match) -> bool:
-        """Return whether another error follows, which may be the cause."""
+    def confirm(self, match: Match) -> bool:
+        """Return whether a reliable sign of a failure has no counterevidence."""
+        if match.failure.group in _OF_NVIDIA and not self.hold("nvidia-card"):
+            if any(map(self.hold, _OTHER_VENDORS)):
+                return False
         last = match.line + match.evidence.count("\n")
+        # A later error may have another cause.
         errors = self.transcript.messages.passages(_ERROR)
-        return any(error.line > last for error in errors)
+        is_last = all(error.line <= last for error in errors)
+        return is_last and match.weight >= RELIABLE
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Create the context that selects fixes, from the text or machine."""

@@ -50,7 +50,12 @@ _ANSWER = re.compile(
     r"insufficient|mismatch|has|is|was|are|installs|removes|depends|gives|returns|shows|hangs|stuck)\b(?!=)|print\(",
     re.IGNORECASE,
 )
-_INFORMATION = re.compile(r"(?:^|:\d+ |\] )NCCL INFO ")
+# Lines that report no failure: information, notes of compilers, deprecations, and replaced optional features.
+_INFORMATION = re.compile(
+    r"(?:^|:\d+ |\] )NCCL INFO |\bptxas (?:info|warning)\b|\b(?:Pending)?(?:Deprecation|Future)Warning\b|[:(]\d+(?::\d+)?\)?: (?:warning|note)\b"
+    r"|^(?!.*(?:\bcpu\b|nouveau|error|fail)).*(?:\bfalling back to\b|not using it\b|\bsub-?optimal\b)",
+    re.IGNORECASE,
+)
 
 
 class Passage(NamedTuple):

@@ -513,11 +513,13 @@ def read_live_catalog(
         tags = [request.backend]
     else:
         builds = catalog.builds_for(machine.os, machine.arch)
-        tags = [build.backend.tag for build in builds]
-        tags = [tag for tag in tags if tag not in excluded]
-        tags += _find_new_tags(index, client, catalog, builds)
-        if request.allowed_backends is not None:
-            tags = [tag for tag in tags if tag in request.allowed_backends]
+        allowed = request.allowed_backends
+        known = {build.backend.tag: None for build in builds}
+        tags = [tag for tag in known if tag not in excluded]
+        if allowed is None or not known.keys() >= set(allowed):
+            tags += _find_new_tags(index, client, catalog, builds)
+        if allowed is not None:
+            tags = [tag for tag in tags if tag in allowed]
     companions = COMPANIONS & requirement_names(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
     for silent in listing.silent:

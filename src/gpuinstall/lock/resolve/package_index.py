@@ -26,7 +26,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
+from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (
@@ -350,10 +350,10 @@ class PackageIndex:
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def find_newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return the latest allowed companions from a build's source."""
+        """Return the latest allowed companions from a build's source, and triton."""
         newest: dict[str, Version] = {}
         for requirement in self.resolver_input.lock_request.request.requirements:
-            if requirement.name not in COMPANIONS:
+            if requirement.name not in PAIRED - {"torch"}:
                 continue
             allowed = [
                 Version(wheel.version.public)

@@ -63,10 +63,16 @@ def find_damage(
     """
     packages = tuple(packages)
 
-    # Find the shared files only if a package is damaged.
+    # Find the files of several packages only if a package is damaged.
     @cache
     def shared() -> set[str]:
-        return find_shared_paths(packages)
+        # Strings are faster than Path for 12,000 files.
+        counts = Counter(
+            f"{package.record.parent}{os.sep}{row.path}"
+            for package in packages
+            for row in package.read_files()
+        )
+        return {path for path, count in counts.items() if count > 1}
 
     for package in packages:
         damage = _find_loss(package, shared)
@@ -82,7 +88,7 @@ def _find_edits(
     folder = package.record.parent
     edited = tuple(
         path
-        for path in find_edited_files(package)
+        for path in _find_edited_files(package)
         if str(folder / path) not in shared() and not path.endswith(CA_BUNDLE)
     )
     return _edited(package, edited) if edited else None
@@ -113,23 +119,12 @@ def _find_loss(
     return Damage(package, "lost", lost, is_cut, total)
 
 
-def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
-    """Return the paths of files that more than one package records."""
-    # Strings are faster than Path for 12,000 files.
-    counts = Counter(
-        f"{package.record.parent}{os.sep}{row.path}"
-        for package in packages
-        for row in package.read_files()
-    )
-    return {path for path, count in counts.items() if count > 1}
-
-
 def is_configuration_lost(venv: Path) -> bool:
     """Return whether the ``pyvenv.cfg`` of an environment is empty."""
     return file_size(venv / "pyvenv.cfg") == 0
 
 
-def find_edited_files(package: InstalledPackage) -> Iterator[str]:
+def _find_edited_files(package: InstalledPackage) -> Iterator[str]:
     """Yield the installed files whose digest differs from RECORD.
 
     Only files whose size or time differs are hashed. Missing and empty files are
@@ -154,13 +149,21 @@ def find_edited_files(package: InstalledPackage) -> Iterator[str]:
                 yield row.path
 
 
+_HASHED_SIZE = 1 << 20
+"""The largest file in bytes that is always hashed.
+
+Its times do not show an edit if the metadata was copied later. The 12,000 small files of
+torch take about a second.
+"""
+
+
 def find_intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
     """Return the installed files that match their hash in a RECORD.
 
-    The times of a file do not show an edit if RECORD was touched or copied later. Compiled
-    modules and RECORD itself cannot contain a user's changes.
+    Large files, such as CUDA libraries, are hashed only if they were written after their
+    metadata. Compiled modules and RECORD itself cannot contain a user's changes.
 
     Args:
         packages: The packages.
@@ -169,14 +172,32 @@ def find_intact_files(
     """
     intact = set[str]()
     for package in packages:
+        unpacked = _modification_time(package.record / "METADATA")
+        # Installers write these files last. RECORD may have been touched later.
+        installed = min(
+            _modification_time(package.record / name)
+            for name in ("INSTALLER", "RECORD")
+        )
         for name, row in find_written_files(package, root).items():
             if name not in names:
                 continue
             path = f"{root}{os.sep}{name}"
-            is_compiled = name.endswith((".pyc", "/RECORD"))
             with suppress(OSError):
-                if stat.S_ISREG(os.lstat(path).st_mode) and (
-                    is_compiled
+                status = os.lstat(path)
+                is_compiled = name.endswith((".pyc", "/RECORD"))
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                written = unpacked if status.st_nlink > 1 else installed
+                # Programs cannot set the ctime of a file.
+                is_as_installed = (
+                    _HASHED_SIZE < status.st_size == row.size
+                    and status.st_mtime_ns <= written
+                    and status.st_ctime_ns <= installed
+                    and bool(row.digest)
+                )
+                if (
+                    is_as_installed
+                    or is_compiled
                     or (row.digest and compute_record_digest(path) == row.digest)
                 ):
                     intact.add(name)

@@ -387,7 +387,8 @@ def test_edited_file_is_reported_again_after_rollback(place, site):
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_edit_with_a_newer_record_is_reported(place, site, size):
-    put(place.root, "alpha-1", {**ALPHA_1, "alpha/old.py": "old" * size})
+    more = {"alpha/old.py": "old" * size, "alpha-1.dist-info/INSTALLER": "uv"}
+    put(place.root, "alpha-1", {**ALPHA_1, **more})
     replace_unnoticed(site / "alpha/old.py", "OLD" * size)
     tomorrow = time.time_ns() + 86400 * 10**9
     os.utime(site / "alpha-1.dist-info/RECORD", ns=(tomorrow, tomorrow))

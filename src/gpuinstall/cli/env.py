@@ -17,16 +17,21 @@ from gpuinstall.cli.install import find_existing_interpreter, format_activation_
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
 from gpuinstall.environments.discarding import find_user_files
-from gpuinstall.environments.environment import find_added_packages, read_marker
+from gpuinstall.environments.environment import (
+    find_added_packages,
+    package_versions,
+    read_marker,
+)
 from gpuinstall.environments.guard import update_uv_guard
 from gpuinstall.environments.ownership import is_environment
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import (
     describe_unfinished_change,
     find_recorded_environments,
     find_undoable_environments,
     format_undo_command,
 )
-from gpuinstall.install.environment_lock import read_versions, undo_change
+from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.journal import describe_journal, is_journal
 from gpuinstall.install.removal import find_prunable, find_removable, prune, remove
 from gpuinstall.install.state import inspect_environment
@@ -111,7 +116,8 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
         before = undo_change(place, project.reporter, takes_over=options.replace)
         if not place.is_managed:
             update_uv_guard(place.venv)
-    now, marker = read_versions(place), read_marker(place.venv)
+    now = package_versions(read_packages(place.find_packages_folders()))
+    marker = read_marker(place.venv)
     changes = compare_versions(before, now)
     text = " (not created by gpuinstall)"
     if marker:

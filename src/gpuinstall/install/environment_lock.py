@@ -19,6 +19,7 @@ from gpuinstall.base.files import convert_write_errors, read_document, write_ato
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.environments.environment import package_versions
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.moved import relocate_environment
@@ -98,22 +99,16 @@ def undo_change(
         InstallationError: Another user owns the environment.
     """
     check_owner(place)
-    before = read_versions(place)
+    before = package_versions(read_packages(place.find_packages_folders()))
     with environment_lock(place, reporter, takes_over=takes_over) as (_, recovered):
         if not recovered:
             # Another command may have changed the environment during the wait.
-            before = read_versions(place)
+            before = package_versions(read_packages(place.find_packages_folders()))
             roll_back(place, reporter)
         if place.is_managed:
             # The restored files may contain the previous path of the environment.
             relocate_environment(place, None, reporter)
     return before
-
-
-def read_versions(place: EnvironmentPaths) -> dict[str, str]:
-    """Return the versions of an environment's packages by name."""
-    packages = read_packages(place.find_packages_folders())
-    return {package.name: package.version for package in packages}
 
 
 @contextmanager

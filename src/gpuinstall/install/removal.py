@@ -11,7 +11,13 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import own_cache_folder
-from gpuinstall.base.removal import is_folder, remove_file, remove_path, tree_size
+from gpuinstall.base.removal import (
+    is_folder,
+    iter_files,
+    remove_file,
+    remove_path,
+    tree_size,
+)
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.discarding import discard_environment
 from gpuinstall.environments.environment import read_marker
@@ -56,8 +62,9 @@ def remove(
     if shutil.disk_usage(paths.folder).free < _SPACE and not exists(paths.work):
         # On a full disk, remove compiled modules first to free some space.
         for folder in removable:
-            for cache in list(folder.rglob("__pycache__")):
-                remove_path(cache)
+            for file in iter_files(folder):
+                if file.parent.name == "__pycache__" and file.suffix == ".pyc":
+                    remove_file(file)
     with environment_lock(paths, reporter, wait):
         removed = {
             folder: _discard(folder, paths, reporter)

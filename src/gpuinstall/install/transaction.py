@@ -325,8 +325,8 @@ def _publish_change(
 
 def _keep_journal(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Keep the current journal for rollback, and remove the previous one."""
+    _keep_previous(place, reporter)
     if os.path.lexists(place.last_change):
-        _keep_previous(place, reporter)
         _discard(place.last_change, place)
     place.current_change.rename(place.last_change)
     sync_folder(place.work)
@@ -457,6 +457,14 @@ def _find_modified_packages(
     return changed
 
 
+def _read_copied(place: EnvironmentPaths, folder: Path) -> tuple[InstalledPackage, ...]:
+    """Read the packages in a copy of some files of an environment."""
+    return read_packages(
+        folder / relative_prefix(one, place.root)
+        for one in place.find_packages_folders()
+    )
+
+
 def _select(
     names: Iterable[str], packages: Iterable[InstalledPackage]
 ) -> list[InstalledPackage]:
@@ -505,12 +513,8 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     changed = _find_modified_packages(place, journal, place.current_change)
     copies = previous_files(place.current_change)
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
-    folders = [
-        copies / relative_prefix(one, place.root)
-        for one in place.find_packages_folders()
-    ]
     present = read_packages(place.find_packages_folders())
-    kept = find_recorded_files(_select(changed, read_packages(folders)), copies)
+    kept = find_recorded_files(_select(changed, _read_copied(place, copies)), copies)
     kept |= find_recorded_files(_select(changed, present), place.root)
     new = {*journal.added, *journal.own} - previous
     records = set(filter(_is_record, new))
@@ -765,11 +769,7 @@ def _reverse_change(
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
         _link(copy, files[name])
-    folders = [
-        staging / relative_prefix(one, place.root)
-        for one in place.find_packages_folders()
-    ]
-    restored = read_packages(folders)
+    restored = _read_copied(place, staging)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
     excluded |= find_recorded_files(_select(changed, restored), staging)
     present = read_packages(place.find_packages_folders())

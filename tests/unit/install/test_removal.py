@@ -1,14 +1,18 @@
 """Removal of environments and of gpuinstall's own cache."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.removal import remove_path
 from gpuinstall.environments import discarding
 from gpuinstall.environments.records import remember_environment
+from gpuinstall.install import removal
 from gpuinstall.install.removal import prune, remove, remove_cache
 from tests.lab.listener import Listener
+from tests.lab.mounts import mounted
 from tests.unit.install.environments import make_environment, write_files
 
 
@@ -65,3 +69,18 @@ def test_failed_removal_reports_removed_user_files(paths, monkeypatch):
     [notice] = listener.notices
     text = f"Removed {paths.venv}, including {', '.join(files)} (created"
     assert notice.startswith(text)
+
+
+@pytest.mark.root
+def test_full_disk_removes_no_mounted_or_user_files(paths, tmp_path, monkeypatch):
+    outside = write_files(tmp_path / "data", "a/__pycache__/b.cpython-312.pyc")
+    mine = write_files(paths.venv, "__pycache__/notes.txt", "__pycache__/c.pyc")
+    full = Mock(disk_usage=Mock(return_value=Mock(free=0)))
+    monkeypatch.setattr(removal, "shutil", full)
+    with (
+        mounted(paths.venv / "data", "--bind", outside),
+        pytest.raises(UsageError, match="something is mounted"),
+    ):
+        remove(paths, Listener())
+    assert (outside / "a/__pycache__/b.cpython-312.pyc").exists()
+    assert [path.name for path in (mine / "__pycache__").iterdir()] == ["notes.txt"]

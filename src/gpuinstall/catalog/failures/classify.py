@@ -51,7 +51,9 @@ _OF_TORCH = re.compile(
     r"gpuinstall install( --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)|\btorch\b|TORCH_"
 )
 _ERROR = table.Pattern(
-    r"(\b\w{0,40}(error|exception): (?!failed (building|to build)|could not build|ld returned|no matching dist|dataloader worker|engine core|command )\S|segmentation fault|段错误|\bfatal: |\bpanicked)"
+    # Some errors only report that a step failed because of an earlier one.
+    r"(\b\w{0,40}(error|exception): (?!failed (building|to build)|could not build|ld returned|no matching dist|dataloader"
+    r" worker|engine core|command )\S|segmentation fault|段错误|\bfatal: |\bpanicked)"
 )
 # On a machine with a GPU of another vendor, or with its imitation of CUDA, NVIDIA's messages have other causes.
 _OTHER_VENDORS = ("macos", "amd-gpu", "intel-gpu", "other-maker")
@@ -71,7 +73,7 @@ class RecognizedCause(Value):
     title: str
     why: str
     is_certain: bool
-    """Whether the message states the cause, and nothing in the text is against it."""
+    """Whether the message states the cause, without counterevidence."""
     evidence: str
     """The lines of the text that indicate the failure."""
     fix: tuple[str, ...]
@@ -237,10 +239,11 @@ class Circumstances:
         return None
 
     def confirm(self, match: Match) -> bool:
-        """Return whether a reliable sign of a failure has no counterevidence."""
-        if match.failure.group in _OF_NVIDIA and not self.hold("nvidia-card"):
-            if any(map(self.hold, _OTHER_VENDORS)):
-                return False
+        """Return whether a sign is reliable and has no counterevidence."""
+        is_of_nvidia = match.failure.group in _OF_NVIDIA
+        is_of_other = any(map(self.hold, _OTHER_VENDORS))
+        if is_of_nvidia and is_of_other and not self.hold("nvidia-card"):
+            return False
         last = match.line + match.evidence.count("\n")
         # A later error may have another cause.
         errors = self.transcript.messages.passages(_ERROR)

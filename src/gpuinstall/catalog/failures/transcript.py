@@ -52,7 +52,8 @@ _ANSWER = re.compile(
 )
 # Lines that report no failure: information, notes of compilers, deprecations, and replaced optional features.
 _INFORMATION = re.compile(
-    r"(?:^|:\d+ |\] )NCCL INFO |\bptxas (?:info|warning)\b|\b(?:Pending)?(?:Deprecation|Future)Warning\b|[:(]\d+(?::\d+)?\)?: (?:warning|note)\b"
+    r"(?:^|:\d+ |\] )NCCL INFO |\bptxas (?:info|warning)\b|\b(?:Pending)?(?:Deprecation|Future)Warning\b"
+    r"|[:(]\d+(?::\d+)?\)?: (?:warning|note)\b"
     r"|^(?!.*(?:\bcpu\b|nouveau|error|fail)).*(?:\bfalling back to\b|not using it\b|\bsub-?optimal\b)",
     re.IGNORECASE,
 )

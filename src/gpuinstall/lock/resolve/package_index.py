@@ -350,7 +350,7 @@ class PackageIndex:
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def find_newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return the latest allowed companions from a build's source, and triton."""
+        """Return the latest companions of a build, including triton."""
         newest: dict[str, Version] = {}
         for requirement in self.resolver_input.lock_request.request.requirements:
             if requirement.name not in PAIRED - {"torch"}:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 import threading
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import own_cache_folder
+from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
+from gpuinstall.base.location import file_path
 from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
 from gpuinstall.base.values import Value
@@ -21,7 +24,6 @@ from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from pathlib import Path
 
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
@@ -165,6 +167,8 @@ class Client:
 
         Each page is requested once per run. A cached page is revalidated.
         """
+        if url.startswith("file:"):
+            return _read_local_page(url)
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
@@ -346,6 +350,14 @@ class Client:
                     adapter = HTTPAdapter(pool_maxsize=32, max_retries=retry)
                     self._session.mount(scheme, adapter)
             return self._session
+
+
+def _read_local_page(url: str) -> Page | None:
+    """Return the index page in a local folder, or None if there is none."""
+    file = Path(file_path(urlsplit(url).path), "index.html")
+    with suppress(OSError, UnicodeDecodeError):
+        return Page(read_document(file), "text/html", file.as_uri())
+    return None
 
 
 def _omit_credentials(request: PreparedRequest) -> PreparedRequest:

@@ -234,6 +234,37 @@ def test_kernel_checks_detect_wrong_gradient_and_missing_term(real_torch):
     assert done.out == "True\nTrue\nTrue\nTrue True\nTrue\n", done.err
 
 
+WRONG_RESULTS = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from kernels.context import CheckContext, Wrong
+from kernels.deep import CHECKS
+
+
+def distort(function):
+    return lambda x, *rest: function(x, *rest) * (1 if x.dtype == torch.float64 else 1.01)
+
+
+torch.compile = distort
+torch.fft.rfft = distort(torch.fft.rfft)
+torch.linalg.solve = distort(torch.linalg.solve)
+for check in CHECKS:
+    if "cpu" in check.where:
+        try:
+            check.run(CheckContext(torch, "cpu", limit=check.limit))
+        except Wrong:
+            print(check.name)
+"""
+
+
+def test_deep_checks_detect_wrong_results(real_torch, tmp_path, monkeypatch):
+    (tmp_path / "c++").touch(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    python = real_torch / "bin" / "python"
+    done = process.run([python, "-c", WRONG_RESULTS, KERNELS.parent], seconds=120)
+    assert done.out.split() == ["fft", "linear-algebra", "compile"], done.err
+
+
 @pytest.mark.heavy
 def test_triton_interpret_variable_is_unset_with_warning(real_torch, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")

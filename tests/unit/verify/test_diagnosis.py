@@ -87,6 +87,14 @@ def test_check_failure_classification_depends_on_gpu_and_driver():
     assert failed("optimizer-step", unsupported, context=barely).id == "F19"
 
 
+def test_vendor_of_torch_determines_missing_code_cause():
+    nvidia, radeon = CARD.gpu, Gpu(1, "AMD X", vendor="amd", architecture="gfx906")
+    of_amd = proof(torch=Backend("rocm", "7.2"), version="2.14.1+rocm7.2")
+    both = replace(of_amd, machine=replace(of_amd.machine, gpus=(nvidia, radeon)))
+    target = DeviceTarget(1, "AMD X", "cuda", ("1",), radeon, "amd")
+    assert failed("elementwise", NO_IMAGE, on=target, context=both).id == "F79"
+
+
 def test_missing_torch_is_reported():
     text = "No module named 'torch'"
     check = failed("import", text, context=proof(torch=None, version=None))

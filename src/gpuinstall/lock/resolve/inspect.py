@@ -231,7 +231,7 @@ class ResolutionInspector:
         build = self.index.builds()[resolution.torch]
         for package in find_sdists(resolution):
             cuda = parse_name_cuda(package)
-            if cuda is None or self.is_optional(package):
+            if cuda is None:
                 continue
             version = resolution.versions[package]
             row = WheelRow(

@@ -256,13 +256,13 @@ def check_paths(
                 f"{place.root / name} cannot be written: {blocking} is a {kind}"
             )
             aside = quote_word(f"{blocking}.old")
-            moves.append(f"mv {quote_word(blocking)} {aside}   # then run it again")
+            moves.append(f"mv {quote_word(blocking)} {aside}")
     if problems:
         raise UsageError(
             "path-taken",
             problems[0],
             evidence="\n".join(problems[1:]),
-            hint="\n".join(moves),
+            hint="\n".join(moves) + "   # then run it again",
         )
 
 

@@ -222,6 +222,9 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
         place: The environment.
         name: The new file, relative to the environment's root.
         removed: The removed files.
+
+    Raises:
+        UsageError: A link replaced a parent at this moment.
     """
     path = place.root / name
     if is_folder(path):
@@ -233,6 +236,8 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
     if not isdir(path.parent):
         with suppress(FileExistsError, NotADirectoryError):
             path.parent.mkdir(parents=True, exist_ok=True)
+        # Its own parent may have become a link in the meantime.
+        check_not_redirected(place.root, posixpath.dirname(name), ())
 
 
 def _move(source: Path, destination: Path) -> None:

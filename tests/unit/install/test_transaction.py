@@ -525,6 +525,32 @@ def test_folder_redirected_between_two_files_is_kept(
     assert not place.current_change.exists()
 
 
+def test_folder_created_behind_link_receives_no_file(
+    place, site, tmp_path, monkeypatch
+):
+    before = tree(place)
+    begun_change = planned(place)
+    outside = write_files(tmp_path / "outside", "mine.txt")
+    real = os.mkdir
+
+    def mkdir(path, *arguments):
+        if path == site / "alpha/new":
+            (site / "alpha").rename(tmp_path / "aside")
+            (site / "alpha").symlink_to(outside)
+        real(path, *arguments)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(UsageError), apply_change(begun_change, Reporter()):
+        pass
+    assert [path for path in outside.rglob("*") if not path.is_dir()] == [
+        outside / "mine.txt"
+    ]
+    (site / "alpha").unlink()
+    (tmp_path / "aside").rename(site / "alpha")
+    heal_now(place)
+    assert tree(place) == before
+
+
 def test_killed_change_is_not_restored_through_link(place, site, tmp_path):
     first = tree(place)
     begun(place)

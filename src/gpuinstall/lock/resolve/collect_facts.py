@@ -167,8 +167,6 @@ def _find_prebuilt(
 class Trial(NamedTuple):
     """The result of inspecting one older release of a package."""
 
-    wheel: Wheel
-
     fact: Fact | None
     """The fact that the release's METADATA omits."""
 
@@ -250,13 +248,13 @@ class OlderReleaseSearch:
         older = allowed or older
         if not any(one.name == "torch" for one in self.rejected.row.requirements()):
             return older
-        read = index.read_metadata_requirements
-        required = map_concurrently(read, older, WHEELS_AT_ONCE)
-        find_builds = self.inspector.inspector.allowed_builds
+        builds = map_concurrently(
+            self.inspector.find_allowed_builds, older, WHEELS_AT_ONCE
+        )
         return [
             wheel
-            for wheel, requirements in zip(older, required, strict=True)
-            if find_builds(requirements) & self.builds
+            for wheel, allowed_builds in zip(older, builds, strict=True)
+            if allowed_builds & self.builds
         ]
 
     def _search(self) -> int | None:
@@ -324,28 +322,24 @@ class OlderReleaseSearch:
                 wheel, self.resolution, self.known, deepest, self.builds
             )
         except InstallationError as error:
-            return Trial(wheel, _create_skipped_fact(wheel, error.message), None)
+            return Trial(_create_skipped_fact(wheel, error.message), None)
         fact = create_wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
-            return Trial(
-                wheel,
-                fact,
-                runs=False,
-                cause=_find_rejection_code(found, self.resolution),
-            )
+            cause = _find_rejection_code(found, self.resolution)
+            return Trial(fact, runs=False, cause=cause)
         if deepest is Depth.METADATA:
-            return Trial(wheel, fact, runs=True)
+            return Trial(fact, runs=True)
         why = find_missing_code(found, self.rejected)
         if why:
             fact = _create_skipped_fact(wheel, f"it {why.message}", code=why.code)
-            return Trial(wheel, fact, runs=False, cause=why.code)
+            return Trial(fact, runs=False, cause=why.code)
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
             if not row.is_whole and (warning or not is_known):
                 why_unread = "it was inspected only in part"
-                return Trial(wheel, _create_skipped_fact(wheel, why_unread), None)
-        return Trial(wheel, fact, runs=True)
+                return Trial(_create_skipped_fact(wheel, why_unread), None)
+        return Trial(fact, runs=True)
 
     def _create_assumed_fact(self, place: int) -> Fact:
         """Return the assumed fact about a release that was not inspected."""

@@ -57,7 +57,6 @@ class ResolutionExplanation:
         self._index = resolver.index
         self._versions = resolved.resolution.versions
         self._facts_here = [*self._known.find_facts(self._versions)]
-        self._required: dict[Wheel, list[Requirement]] = {}
 
     def constraints(self) -> ProgramConstraints:
         """Return the constraints of requested packages on torch."""
@@ -373,13 +372,11 @@ class ResolutionExplanation:
 
     def _read_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return a wheel's requirements, including ones that torch omits."""
-        if wheel not in self._required:
-            requirements = self._index.read_metadata_requirements(wheel)
-            if wheel.package == "torch":
-                torch = Version(wheel.version.public)
-                requirements += self._resolver_input.catalog.constraints(torch)
-            self._required[wheel] = requirements
-        return self._required[wheel]
+        requirements = self._index.read_metadata_requirements(wheel)
+        if wheel.package != "torch":
+            return requirements
+        torch = Version(wheel.version.public)
+        return [*requirements, *self._resolver_input.catalog.constraints(torch)]
 
     # Warnings.
 

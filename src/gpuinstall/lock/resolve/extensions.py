@@ -35,7 +35,6 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.request.lock_sources import find_extension
-from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import PER_TARGET, ResolverInput
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
@@ -46,6 +45,7 @@ from gpuinstall.lock.uv.builds import (
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.compatibility import BuildVerdict, can_load_with
 from gpuinstall.wheels.inspector import Context, Inspector
+from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 
 Read = Callable[[Wheel, Build, Depth], Generator[WheelRow, None, None]]
@@ -461,9 +461,7 @@ def choose_prebuilt(
         session: The sources and their clients.
         requirement: The requirement of the extension.
     """
-    chooser = ExtensionChooser(
-        resolver_input, PackageIndex(resolver_input, session).reader.readings
-    )
+    chooser = ExtensionChooser(resolver_input, make_reader(session).readings)
 
     def files() -> Iterator[ExtensionFile]:
         places = [

@@ -260,6 +260,11 @@ class ResolutionInspector:
             or package in known.required_by_extras
         )
 
+    def find_allowed_builds(self, wheel: Wheel) -> frozenset[str]:
+        """Return the builds of torch that the METADATA of a wheel allows."""
+        requirements = self.index.read_metadata_requirements(wheel)
+        return self.inspector.allowed_builds(requirements)
+
     def max_depth(self, package: str) -> Depth:
         """Return how thoroughly to inspect a package.
 

@@ -82,6 +82,7 @@ class PackageIndex:
         # The first call of each function reads the pages.
         self.builds = cache(self._read_builds)
         self.newest_releases = cache(self._read_newest_releases)
+        self.read_metadata_requirements = cache(self._read_metadata_requirements)
         self.pages_of_sources = cache(self._read_pages_of_sources)
         self._listed = cache(self._read_listed)
         self._bindable = cache(self._read_bindable)
@@ -430,7 +431,7 @@ class PackageIndex:
 
     # Wheels.
 
-    def read_metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
+    def _read_metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return a wheel's requirements on the target, with requested extras.
 
         If METADATA is unreadable, the result is empty.

@@ -174,8 +174,7 @@ class Resolver:
             return listed
         newest = [version for version in wheels if str(version) not in excluded]
         for version in newest[:RELEASES_READ]:
-            required = self.index.read_metadata_requirements(wheels[version])
-            if self.inspector.inspector.allowed_builds(required):
+            if self.inspector.find_allowed_builds(wheels[version]):
                 return version
         return next(iter(newest), listed)
 

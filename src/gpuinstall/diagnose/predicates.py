@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.versions import CPU
+from gpuinstall.catalog.failures.classify import known_of
 from gpuinstall.catalog.failures.table import Failure
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.packages import find_unmet_requirements
@@ -116,14 +117,6 @@ def driver_floor(reading: LocalReading) -> Facts:
     entry = "F39" if is_570 and is_blackwell else "F02"
     message = f"torch {build.name}: {reason.message}; this machine has {rules.driver}"
     return Facts({entry: message})
-
-
-def driver_525(reading: LocalReading) -> Facts:
-    """Refute faults specific to driver 525 if another driver is installed."""
-    driver = reading.machine.driver
-    if driver and driver.version and driver.version.branch not in range(525, 530):
-        return Facts(refutation=f"driver {driver.version} is installed on this machine")
-    return Facts()
 
 
 def code(reading: LocalReading) -> Facts:
@@ -275,19 +268,15 @@ def _of_vendor(vendor: str) -> Predicate:
     return predicate
 
 
-def _of_platform(*keys: str) -> Predicate:
-    """Return a predicate that refutes faults specific to other platforms."""
+def _of_platform(name: str) -> Predicate:
+    """Return a predicate that refutes faults specific to another platform."""
 
     def predicate(reading: LocalReading) -> Facts:
         machine = reading.machine
-        environment = machine.environment
-        places = {machine.os, "wsl" if environment.wsl else ""}
-        places.add("jetson" if environment.jetson else "")
-        if places.isdisjoint(keys):
-            return Facts(
-                refutation=f"this machine runs {machine.distribution or machine.os}"
-            )
-        return Facts()
+        if name in known_of(machine):
+            return Facts()
+        system = machine.distribution or machine.os
+        return Facts(refutation=f"this machine runs {system}")
 
     return predicate
 
@@ -298,7 +287,6 @@ PREDICATES: Mapping[str, Predicate] = {
     "code": code,
     "companions": companions,
     "cuda-refuses": cuda_refuses,
-    "driver-525": driver_525,
     "driver-floor": driver_floor,
     "driver-silent": driver_silent,
     "idle": idle,

@@ -271,7 +271,7 @@ class OlderReleaseSearch:
                 return None
             if trial.runs or trial.cause not in {"", cause}:
                 found = self._bisect(last, place, cause)
-                if found is not None or self.trials[place].runs:
+                if found is not None:
                     return found
                 cause, stride = trial.cause, 1
             unknown += trial.runs is None

@@ -125,9 +125,17 @@ def _write_journal(change: Change) -> None:
         previous_files(place.scratch).mkdir(parents=True)
         for name in sorted({*change.names, *journal.own}):
             _link(place.root / name, previous_files(place.scratch) / name)
+        _check_folders(place, change.names)
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
         sync_folder(place.work)
+
+
+def _check_folders(place: EnvironmentPaths, names: Iterable[str]) -> None:
+    """Check that no file is behind a link or mount created since the plan."""
+    mounts = find_mounts(place.root)
+    for folder in set(map(posixpath.dirname, names)):
+        check_not_redirected(place.root, folder, mounts)
 
 
 def _link(source: Path, destination: Path) -> None:
@@ -159,17 +167,21 @@ def _apply(change: Change) -> list[str]:
     ]
     with watch_mounts(place.root) as read_mounts:
         for folder, files in groupby(names, posixpath.dirname):
-            checked = None
+            checked = read_mounts()
+            check_not_redirected(place.root, folder, checked)
+            parents = [place.root / folder, *(place.root / folder).parents]
+            inner = [*map(str, parents[: -len(place.root.parts)])]
             for name in files:
-                mounts = read_mounts()
-                # A check of all parents of each of torch's 13,000 files would take a second.
-                if mounts is not checked or islink(f"{place.root}/{folder}"):
-                    check_not_redirected(place.root, folder, mounts)
-                    checked = mounts
                 if _link_if_saved(place, name, change.inspected.get(name)):
                     saved.append(name)
                 if name in change.added:
                     _clear_path(place, name, change.removed)
+                # A full check of each of torch's 13,000 files would take half a second.
+                mounts = read_mounts()
+                if mounts is not checked or any(map(islink, inner)):
+                    check_not_redirected(place.root, folder, mounts)
+                    checked = mounts
+                if name in change.added:
                     _move(change.added[name], place.root / name)
                 else:
                     (place.root / name).unlink(missing_ok=True)
@@ -198,6 +210,8 @@ def _link_if_saved(
         islink(path) or is_same_file(copy, path)
     ):
         return False
+    # Never copy another folder's file.
+    _check_folders(place, [name])
     remove_file(copy)
     _link(path, copy)
     return True

@@ -477,6 +477,7 @@ def test_folder_linked_outside_during_change_is_kept(
     ("name", "is_link"),
     [
         ("alpha/res", True),
+        ("alpha", True),
         pytest.param("alpha/res", False, marks=pytest.mark.root),
         pytest.param("alpha", False, marks=pytest.mark.root),
     ],
@@ -523,6 +524,28 @@ def test_folder_redirected_between_two_files_is_kept(
     heal_now(place)
     assert tree(place) == before
     assert not place.current_change.exists()
+
+
+def test_files_behind_new_link_are_not_journaled(place, site, tmp_path, monkeypatch):
+    before = tree(place)
+    begun_change = planned(place)
+    outside = write_files(tmp_path / "outside", "old.py")
+    link = transaction._link
+
+    def link_late(source, copy):
+        if source == site / "alpha/old.py":
+            (site / "alpha").rename(tmp_path / "aside")
+            (site / "alpha").symlink_to(outside)
+        link(source, copy)
+
+    monkeypatch.setattr(transaction, "_link", link_late)
+    with pytest.raises(UsageError), apply_change(begun_change, Reporter()):
+        pass
+    (site / "alpha").unlink()
+    (tmp_path / "aside").rename(site / "alpha")
+    heal_now(place)
+    assert tree(place) == before
+    assert not place.last_change.exists()
 
 
 def test_folder_created_behind_link_receives_no_file(

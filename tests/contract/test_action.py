@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import yaml
 from tools.ci_summary import format_summary
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.lab.clone import ROOT
 
 
 def action():

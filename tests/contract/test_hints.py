@@ -5,7 +5,6 @@ import re
 import shlex
 from functools import cache
 from itertools import chain
-from pathlib import Path
 
 import click
 from tools.docs import walk_commands
@@ -13,8 +12,8 @@ from tools.docs import walk_commands
 from gpuinstall.base.advice import expand_hint
 from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import check_hint_line
+from tests.lab.clone import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gpuinstall"
 CALL = re.compile(rf"\bgpuinstall ((?:{'|'.join(COMMANDS)})\b[^`#|;&\n\"]*)")
 OPTIONS = {

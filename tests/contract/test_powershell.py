@@ -1,7 +1,6 @@
 """Tests that check PowerShell scripts with a grammar."""
 
 import re
-from pathlib import Path
 
 import pytest
 import tree_sitter_powershell
@@ -9,8 +8,8 @@ from tools.bundle import build_powershell_script
 from tree_sitter import Language, Node, Parser
 
 from gpuinstall.base.shell import format_activation, format_path_command
+from tests.lab.clone import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "bootstrap.ps1").read_text("utf-8")
 
 

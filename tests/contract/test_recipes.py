@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,8 +14,8 @@ from gpuinstall.base.uv import uv
 from gpuinstall.cli.main import convert_bootstrap_arguments
 from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import check_hint_line
+from tests.lab.clone import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 RECIPES = ROOT / "docs" / "recipes"
 JOB = RECIPES / "kubernetes-job.yml"

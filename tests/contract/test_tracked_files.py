@@ -1,13 +1,13 @@
 """Tests of tracked files: forbidden names and pinned dependencies."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.lab.clone import ROOT
+
 REGISTRIES = [
     "".join(parts)
     for parts in (("py", "pi.org"), ("python", "hosted.org"), ("ana", "conda.org"))

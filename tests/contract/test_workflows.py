@@ -9,8 +9,8 @@ import yaml
 
 from gpuinstall.base import process
 from tests.contract.test_powershell import parsed
+from tests.lab.clone import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RECIPES = ROOT / "docs" / "recipes"
 FOR_OTHERS = sorted(RECIPES.glob("github-*.yml"))

@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from gpuinstall.catalog.failures.table import load_failures
-from tests.contract.test_tracked_files import ROOT, project_files
+from tests.contract.test_tracked_files import project_files
 from tests.lab.browser import CHROMIUM, browser
+from tests.lab.clone import ROOT
 from tests.lab.links import find_broken_links, html
 from tests.lab.processes import succeed
 from tests.lab.shared import once

@@ -3,7 +3,6 @@
 import ast
 import re
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ from gpuinstall.catalog.failures.table import (
     load_problems,
 )
 from tests.lab.advice import check_hint_line
+from tests.lab.clone import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 REFUSED = """\
 sudo reboot
 Run it again with --backend cpu: selects the CPU build

@@ -1,7 +1,6 @@
 import os
 import re
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -11,8 +10,7 @@ from gpuinstall.base import process
 from gpuinstall.base.errors import InternalError
 from gpuinstall.cli.main import load_command, run_command_line
 from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS
-
-ROOT = Path(__file__).parents[3]
+from tests.lab.clone import ROOT
 
 
 def commands(name):

@@ -1,5 +1,4 @@
 import sysconfig
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,10 +36,6 @@ def test_dockerfile_passes_linter(tmp_path):
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
     done = process.run([program, "--no-color", *texts], cwd=tmp_path)
     assert (done.out, done.err) == ("", "")
-
-
-def test_image_contains_the_installed_uv():
-    assert f"FROM astral/uv:{version('uv')} AS uv" in format_dockerfile(cpu_lock())
 
 
 def test_dockerfile_contains_locks_of_one_platform():

@@ -14,9 +14,7 @@ def requirements(tag, *locks):
     return tables(*locks)["dependency-groups"][f"torch-{tag}"]
 
 
-def test_exported_uv_default_group_selects_gpu_build():
-    several = tables(cpu_lock(), cuda_lock("cu130"), cuda_lock())["tool"]["uv"]
-    assert several["default-groups"] == ["torch-cu126"]
+def test_single_exported_group_is_the_default():
     alone = tables(cpu_lock())["tool"]["uv"]
     assert alone["default-groups"] == ["torch-cpu"]
     assert "conflicts" not in alone

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
+from time import time
 from typing import Any, Generic, TypeVar
 
 from msgspec import json
@@ -25,9 +27,25 @@ class JsonCache(Value, Generic[_Cached]):
     folder: Path
     kind: type[_Cached]
 
-    def get(self, key: str) -> _Cached | None:
-        """Return the value that a previous run cached, or None."""
-        return self._read(self._file(key))
+    def get(self, key: str, max_age: float | None = None) -> _Cached | None:
+        """Return the value that a previous run cached, or None.
+
+        Args:
+            key: The key of the value.
+            max_age: The seconds after which a value is not returned. None: unlimited.
+        """
+        file = self._file(key)
+        if max_age is not None:
+            with suppress(OSError):
+                if time() - file.stat().st_mtime <= max_age:
+                    return self._read(file)
+            return None
+        return self._read(file)
+
+    def touch(self, key: str) -> None:
+        """Mark a cached value as new."""
+        with suppress(OSError):
+            os.utime(self._file(key))
 
     def put(self, key: str, value: _Cached) -> None:
         """Cache a value for later runs."""

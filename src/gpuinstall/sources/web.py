@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from gpuinstall.base.cache import JsonCache
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import GpuInstallError, InstallationError
 from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.location import file_path
@@ -24,6 +24,7 @@ from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
@@ -49,15 +50,21 @@ FILE_BYTES = 20_000_000_000
 
 _CHUNK = 1 << 20
 
+RECENT_S = 3600
+"""Maximum age in seconds of a page that is used before its validation."""
+
+_Result = TypeVar("_Result")
+
 
 class Page(Value):
-    """Page of a package index."""
+    """Page of a package index, or the fact that an index has no such page."""
 
     text: str
     content_type: str
     url: str
     """The final URL after redirects, which is the base of relative URLs."""
     etag: str | None = None
+    exists: bool = True
 
 
 class FileHash(Value):
@@ -153,7 +160,10 @@ class Client:
         self._lock = threading.Lock()
         self._failures: dict[str, UnreachableError] = {}
         self._page_locks: dict[str, threading.Lock] = {}
-        self._read: dict[str, Page | None] = {}
+        self._read: dict[str, Page] = {}
+        self._validator: ThreadPoolExecutor | None = None
+        """Requests recent pages again while they are used."""
+        self._validations: dict[str, Future[Page]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -173,8 +183,58 @@ class Client:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
             if url not in self._read:
-                self._read[url] = self._fetch_page(url)
-            return self._read[url]
+                recent = self._find_recent_page(url)
+                self._read[url] = recent or self._fetch_page(url, self._pages.get(url))
+            page = self._read[url]
+            return page if page.exists else None
+
+    def call_with_recent_pages(self, call: Callable[[], _Result]) -> _Result:
+        """Call a function, and validate recent pages while it uses them.
+
+        If a page has changed, the function is called again with the new pages. Thus,
+        the result is the same as without a cache.
+
+        Args:
+            call: The function, which changes nothing.
+
+        Raises:
+            GpuInstallError: The function failed with valid pages.
+        """
+        from concurrent.futures import ThreadPoolExecutor  # slow to import
+
+        failure: GpuInstallError | None = None
+        with ThreadPoolExecutor() as self._validator:
+            try:
+                result = call()
+            except GpuInstallError as error:
+                failure = error
+        self._validator = None
+        if self._discard_changed_pages():
+            return call()
+        if failure:
+            raise failure
+        return result
+
+    def _find_recent_page(self, url: str) -> Page | None:
+        """Return a page that was requested recently, and request it again."""
+        if self._validator is None:
+            return None
+        page = self._pages.get(url, RECENT_S)
+        if page:
+            self._validations[url] = self._validator.submit(self._fetch_page, url, page)
+        return page
+
+    def _discard_changed_pages(self) -> bool:
+        """Discard pages that have changed, and return whether any did."""
+        changed = {
+            url
+            for url, validation in self._validations.items()
+            if validation.exception() or validation.result() != self._read[url]
+        }
+        self._validations.clear()
+        for url in changed:
+            del self._read[url]
+        return bool(changed)
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark, such as a hash."""
@@ -250,8 +310,7 @@ class Client:
             message = f"expected {size} bytes from {url}, got {received}"
             raise InstallationError("length", message, hint="Run it again")
 
-    def _fetch_page(self, url: str) -> Page | None:
-        cached = self._pages.get(url)
+    def _fetch_page(self, url: str, cached: Page | None) -> Page:
         if self._offline and cached is not None:
             return cached
         headers = {"Accept": _PAGES}
@@ -260,15 +319,17 @@ class Client:
         with self._request("GET", url, headers) as response:
             chunks = read_chunks(response, url, PAGE_BYTES, self.timeouts.page)
             text = b"".join(chunks).decode("utf-8", "replace")
-        if response.status_code == 304:
+        if cached and response.status_code == 304:
+            self._pages.touch(url)
             return cached
-        if response.status_code in _ABSENT:
-            return None
-        _check_status(response, url)
         fields = response.headers
-        page = Page(
-            text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
-        )
+        if response.status_code in _ABSENT:
+            page = Page("", "", url, exists=False)
+        else:
+            _check_status(response, url)
+            page = Page(
+                text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
+            )
         # A page without an entity tag is used only offline.
         if "no-store" not in fields.get("Cache-Control", ""):
             self._pages.put(url, page)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -81,6 +82,31 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package in ``moving`` is in no lock.
     """
+    resolve = partial(
+        _resolve_with_pages,
+        requests,
+        session,
+        locks=locks,
+        moving=moving,
+        upgrade=upgrade,
+        installed=installed,
+    )
+    outcome = session.client.call_with_recent_pages(resolve)
+    reported = {pair for lock in locks for pair in lock.all_versions.items()}
+    _report_sources(outcome, reported, session)
+    return outcome
+
+
+def _resolve_with_pages(
+    requests: Requests,
+    session: Session,
+    *,
+    locks: Sequence[Lock],
+    moving: Collection[str],
+    upgrade: bool,
+    installed: Mapping[str, str] | None,
+) -> Resolutions:
+    """Resolve lock requests with the current pages of the session's client."""
     live, unreachable = add_live_builds(_apply_overrides(requests, session), session)
     if unreachable:
         raise create_resolution_error(unreachable, requests, session)
@@ -99,19 +125,14 @@ def resolve_locks(
         # An upgrade does not keep the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
         reasons = explain_limiting_targets(live, outcome[0].choice.build.torch)
-        outcome = [
+        return [
             one.with_warnings(
                 _find_changed_versions(one.versions, preferred, moving), reasons
             )
             for one in outcome
         ]
-        break
-    else:
-        # The last alternative keeps the fewest versions, so the request itself conflicts.
-        outcome = _resolve_fallback(live, alternatives[-1], conflict.error, session)
-    reported = {pair for lock in locks for pair in lock.all_versions.items()}
-    _report_sources(outcome, reported, session)
-    return outcome
+    # The last alternative keeps the fewest versions, so the request itself conflicts.
+    return _resolve_fallback(live, alternatives[-1], conflict.error, session)
 
 
 def _resolve_fallback(

@@ -277,6 +277,10 @@ def _move(source: Path, destination: Path) -> None:
             remove_file(part)
 
 
+_COMPILED = re.compile(r"([^.]+)\.[a-z]+-?[0-9].*\.pyc")
+"""The name of a compiled module: ``module.cpython-312.opt-1.pyc``."""
+
+
 def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """Remove compiled modules and empty folders of removed packages.
 
@@ -297,8 +301,9 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
         cache = path / "__pycache__"
         if is_folder(cache) and str(cache) not in mounts:
             for compiled in list(cache.glob("*.pyc")):
-                is_mounted = str(compiled) in mounts
-                if compiled.name.partition(".")[0] in stems and not is_mounted:
+                module = _COMPILED.fullmatch(compiled.name)
+                is_leftover = module and module[1] in stems
+                if is_leftover and str(compiled) not in mounts:
                     remove_file(compiled)
             with suppress(OSError):
                 cache.rmdir()
@@ -351,11 +356,11 @@ def _keep_journal(place: EnvironmentPaths, reporter: Reporter) -> None:
     sync_folder(place.work)
 
 
-def _keep_previous(place: EnvironmentPaths, reporter: Reporter) -> Path | None:
-    """Move a replaced environment to its rollback path; return the path."""
+def _keep_previous(place: EnvironmentPaths, reporter: Reporter) -> None:
+    """Move a replaced environment to its rollback path."""
     replaced = replaced_environment(place.last_change)
     if not (is_folder(place.last_change) and is_folder(replaced)):
-        return None
+        return
     latest, older = place.previous
     if os.path.lexists(latest):
         # The user confirmed the removal of the older environment.
@@ -364,7 +369,7 @@ def _keep_previous(place: EnvironmentPaths, reporter: Reporter) -> Path | None:
     with suppress(OSError):
         if not os.path.lexists(replaced / ".gitignore"):
             (replaced / ".gitignore").write_text(_GITIGNORE)
-    return replaced.rename(latest)
+    replaced.rename(latest)
 
 
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
@@ -672,18 +677,20 @@ def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
 def _keep_and_report(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Keep the previous environment, and report the user's files in it."""
     latest, older = place.previous
-    was_kept = os.path.lexists(latest)
+    replaced = replaced_environment(place.current_change)
+    # If this command is killed now, the next one prints the report again.
+    if is_folder(replaced):
+        if os.path.lexists(latest):
+            moved = f"{display_path(latest)} to {display_path(older)}"
+            reporter.notice("Moved", moved)
+        size = format_size(tree_size(replaced))
+        text = f"{display_path(latest)}, {size}, the previous environment"
+        files = find_user_files(replaced)
+        if files:
+            text += f", including {join_names(files)} (created or modified by you)"
+        reporter.notice("Kept", text)
     _keep_journal(place, reporter)
-    folder = _keep_previous(place, reporter)
-    if folder is None:
-        return
-    if was_kept:
-        reporter.notice("Moved", f"{display_path(latest)} to {display_path(older)}")
-    files = find_user_files(folder)
-    text = f"{display_path(folder)}, {format_size(tree_size(folder))}, the previous environment"
-    if files:
-        text += f", including {join_names(files)} (created or modified by you)"
-    reporter.notice("Kept", text)
+    _keep_previous(place, reporter)
 
 
 def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) -> None:

@@ -753,6 +753,24 @@ def test_rebuild_keeps_the_previous_environment(place):
     assert (latest / "since.txt").read_text() == "mine"
 
 
+def test_rebuild_reports_before_its_journal_is_kept(place):
+    class Watching(Listener):
+        def notice(self, label, text):
+            super().notice(label, text)
+            assert place.has_unfinished_change()
+
+    watching = Watching()
+    replace_environment(place, newcomer(place), watching)
+    assert "notes.txt" in watching.notices[0]
+
+
+def test_compiled_files_of_the_user_are_kept(place, site):
+    mine = site / "alpha/__pycache__/old.mine.pyc"
+    mine.write_text("mine")
+    change(place)
+    assert [path.name for path in mine.parent.iterdir()] == [mine.name]
+
+
 def rebuilt(place):
     listener = Listener()
     replace_environment(place, newcomer(place), listener)

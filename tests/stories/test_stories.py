@@ -167,11 +167,17 @@ def test_story_output_matches_expected_output(story, stage, request, tmp_path_fa
     for line, below in steps_of(story.common):
         stage.step(line, below)
     happened = []
+    printed = []
     for line, below in steps_of(story.text):
         came = stage.step(line, below)
         told = without_hidden(came, below, stage.hidden)
         happened += [line, *(f"    {each}".rstrip() for each in told)]
+        if line.startswith("$"):
+            printed += told
 
+    if not printed:
+        message = "this story shows no output; add `show PATTERN` for its own lines"
+        pytest.fail(message, pytrace=False)
     if request.config.getoption("--accept"):
         with FileLock(tmp_path_factory.getbasetemp().with_name("accept.lock")):
             accept(story, "\n".join(happened))
@@ -242,7 +248,11 @@ class Stage:
         if word in {"wheel", "sdist"}:
             publish(self.index.folder, line.replace("cpHERE", CP), below)
         elif line and word != "#":
-            getattr(self, f"do_{word}")(rest, below)
+            perform = getattr(self, f"do_{word}", None)
+            if perform is None:
+                message = f"unknown step {word!r}; the docstring of {__file__} lists all steps"
+                pytest.fail(message, pytrace=False)
+            perform(rest, below)
         self.seen = self.holds()
         return below
 

@@ -32,7 +32,11 @@ from gpuinstall.environments.records import (
     format_undo_command,
 )
 from gpuinstall.install.environment_lock import undo_change
-from gpuinstall.install.journal import describe_journal, is_journal
+from gpuinstall.install.journal import (
+    describe_journal,
+    is_journal,
+    replaced_environment,
+)
 from gpuinstall.install.removal import find_prunable, find_removable, prune, remove
 from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.unmanaged import inspect_unmanaged
@@ -184,10 +188,14 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
     names = " and ".join(places)
     if packages:
         names += f"; packages in no lock file: {', '.join(packages)}"
+    # A killed rebuild leaves the previous environment in its journal.
+    environments = [
+        replaced_environment(folder) if is_journal(folder) else folder
+        for folder in folders
+    ]
     files = [
         display_path(folder / file)
-        for folder in folders
-        if not is_journal(folder)
+        for folder in environments
         for file in find_user_files(folder)
     ]
     if files:

@@ -34,7 +34,7 @@ def discard_environment(folder: Path, trash: Path, reporter: Reporter) -> int:
     Args:
         folder: The environment. If it is a link, only the link is removed.
         trash: A folder on the same file system. If this command is killed, the next one removes its ``.discarded-…`` folder.
-        reporter: Reports the removed user files.
+        reporter: Reports the user files before they are removed.
 
     Returns:
         The number of removed bytes.
@@ -55,17 +55,15 @@ def discard_environment(folder: Path, trash: Path, reporter: Reporter) -> int:
             hint=f"umount {quote_word(mounts[0])}   # then run it again",
         )
     size = tree_size(folder)
-    files = find_user_files(folder)
+    # Report before the removal, which an interrupted command does not finish.
+    for names in split_names(find_user_files(folder)):
+        text = f"{folder}, including {names} (created or modified by you)"
+        reporter.notice("Removing", text)
     with convert_write_errors(folder):
         # On Windows, this fails if a file is open.
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
     remove_path(discarded)
     remaining = list(iter_files(discarded))
-    kept = {file.relative_to(discarded).as_posix() for file in remaining}
-    removed = [name for name in files if name not in kept]
-    for names in split_names(removed):
-        text = f"{folder}, including {names} (created or modified by you)"
-        reporter.notice("Removed", text)
     if remaining:
         raise InstallationError(
             "not-removed",

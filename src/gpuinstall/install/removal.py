@@ -29,6 +29,7 @@ from gpuinstall.environments.records import (
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
+from gpuinstall.install.journal import replaced_environment
 
 _SPACE = 1_000_000
 """The free disk space in bytes that removing an environment requires."""
@@ -84,6 +85,8 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
     """
     if folder == paths.last_change:
         size = tree_size(folder)
+        # A killed rebuild leaves the previous environment in its journal.
+        discard_environment(replaced_environment(folder), paths.work, reporter)
         remove_path(folder)
         return size
     return discard_environment(folder, paths.work, reporter)

@@ -569,7 +569,12 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         reporter.notice(
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
-    if previous.intersection(written):
+    edited = sorted(previous.intersection(journal.modified, kept))
+    if edited:
+        copies = previous_files(place.last_change)
+        text = f"{join_names(edited)} in {copies} (modified by you, replaced since)"
+        reporter.notice("Kept", text)
+    if edited or previous.intersection(written):
         # The previous files may also contain the user's changes.
         _keep_journal(place, reporter)
     else:

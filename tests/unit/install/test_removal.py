@@ -49,12 +49,22 @@ def test_user_folder_at_previous_path_is_kept(paths):
     assert (latest / "thesis.tex").exists()
 
 
-def test_failed_removal_reports_removed_user_files(paths, monkeypatch):
+def test_prune_lists_user_files_of_an_interrupted_rebuild(paths):
+    write_files(paths.last_change / "environment", "thesis.tex")
+    write_files(paths.last_change, "journal.json")
+    listener = Listener()
+    assert list(prune(listener)) == [paths.last_change]
+    assert "thesis.tex" in listener.notices[0]
+
+
+def test_user_files_are_listed_before_a_removal(paths, monkeypatch):
     files = [f"notes-{number}.txt" for number in range(9)]
     write_files(paths.venv, "a.ipynb", *files)
     real = remove_path
+    listener = Listener()
 
     def remove_all_but_one(folder):
+        assert len(listener.notices) == 1
         kept = folder.parent / "kept"
         (folder / "a.ipynb").rename(kept)
         real(folder)
@@ -63,11 +73,10 @@ def test_failed_removal_reports_removed_user_files(paths, monkeypatch):
         kept.rename(folder / "a.ipynb")
 
     monkeypatch.setattr(discarding, "remove_path", remove_all_but_one)
-    listener = Listener()
     with pytest.raises(InstallationError, match=r"a\.ipynb cannot be removed"):
         remove(paths, listener)
     [notice] = listener.notices
-    text = f"Removed {paths.venv}, including {', '.join(files)} (created"
+    text = f"Removing {paths.venv}, including a.ipynb, {', '.join(files)} (created"
     assert notice.startswith(text)
 
 

@@ -988,6 +988,18 @@ def test_recovery_keeps_packages_changed_by_another_tool(place, site):
     assert not (site / "alpha-1.dist-info").exists()
 
 
+def test_recovery_keeps_edits_that_another_tool_replaced(place, site):
+    edited = site / "alpha" / "old.py"
+    edited.write_text("mine")
+    begun(place)
+    shutil.rmtree(site / "alpha-2.dist-info")
+    put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
+    _, notice = heal_now(place).notices
+    copy = place.last_change / "before" / edited.relative_to(place.root)
+    assert copy.read_text() == "mine"
+    assert f"{SITE}/alpha/old.py in {place.last_change}" in notice
+
+
 def test_rollback_keeps_packages_changed_by_another_tool(place, site):
     change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
     shutil.rmtree(site / "alpha-2.dist-info")

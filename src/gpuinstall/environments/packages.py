@@ -64,7 +64,10 @@ class InstalledPackage(Value):
         """Return the metadata files that installers write."""
         if isfile(self.record):
             return [self.record]
-        files = sorted(self.record.iterdir())
+        files: list[Path] = []
+        # Another tool may remove the package at the same time.
+        with suppress(FileNotFoundError):
+            files = sorted(self.record.iterdir())
         return [file for file in files if re.fullmatch(_METADATA, file.name)]
 
     def has_lost_record(self) -> bool:

@@ -11,6 +11,7 @@ from gpuinstall.environments.environment import (
     read_marker,
     read_origin,
 )
+from gpuinstall.environments.packages import InstalledPackage
 from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
@@ -124,3 +125,8 @@ def test_environment_marker_determines_its_original_devices(tmp_path):
         if found != origin:
             wrong[name] = found
     assert wrong == {}
+
+
+def test_package_removed_by_another_tool_has_no_metadata(tmp_path):
+    removed = InstalledPackage("alpha", "1.0", tmp_path / "alpha-1.0.dist-info")
+    assert removed.find_metadata_files() == []

@@ -100,7 +100,7 @@ def refuse_request(
 def _find_missing_companion(
     conflict: NoCandidate, unlimited: Plan | Rejected
 ) -> EvaluatedBuild | None:
-    """Return the build whose companion is missing from the package indexes.
+    """Return the build that lacks a companion on the package indexes.
 
     Args:
         conflict: The outcome with only the conflicting limits.

@@ -16,7 +16,6 @@ from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.cli.install import find_existing_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
-from gpuinstall.environments.discarding import find_user_files
 from gpuinstall.environments.environment import (
     find_added_packages,
     package_versions,
@@ -34,10 +33,14 @@ from gpuinstall.environments.records import (
 from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.journal import (
     describe_journal,
-    is_journal,
-    replaced_environment,
 )
-from gpuinstall.install.removal import find_prunable, find_removable, prune, remove
+from gpuinstall.install.removal import (
+    find_prunable,
+    find_removable,
+    find_removed_files,
+    prune,
+    remove,
+)
 from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.unmanaged import inspect_unmanaged
 from gpuinstall.lock.file.lock import compare_versions
@@ -188,15 +191,10 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
     names = " and ".join(places)
     if packages:
         names += f"; packages in no lock file: {', '.join(packages)}"
-    # A killed rebuild leaves the previous environment in its journal.
-    environments = [
-        replaced_environment(folder) if is_journal(folder) else folder
-        for folder in folders
-    ]
     files = [
         display_path(folder / file)
-        for folder in environments
-        for file in find_user_files(folder)
+        for folder in folders
+        for file in find_removed_files(folder)
     ]
     if files:
         names += f"; your own files: {', '.join(files)}"

@@ -125,7 +125,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: A file cannot be removed.
     """
-    from gpuinstall.environments.discarding import discard_environment
+    from gpuinstall.environments.discarding import discard_folder
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
@@ -134,7 +134,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         folder for folder in folders if re.fullmatch(_LEFTOVER_PATTERN, folder.name)
     ]
     for tool in tools:
-        discard_environment(tool, home, reporter)
+        discard_folder(tool, home, reporter)
     for path in (*leftovers, *files):
         remove_path(path)
     remaining = [

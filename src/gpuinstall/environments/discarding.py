@@ -1,8 +1,9 @@
-"""Remove environments, and list the user's files in them."""
+"""Remove environments and journals, and list the user's files in them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
@@ -28,20 +29,26 @@ from gpuinstall.environments.ownership import (
 from gpuinstall.environments.packages import read_packages
 
 
-def discard_environment(folder: Path, trash: Path, reporter: Reporter) -> int:
-    """Remove an environment, and report the user's files that it contained.
+def discard_folder(
+    folder: Path,
+    trash: Path,
+    reporter: Reporter,
+    files: Sequence[str] | None = None,
+) -> int:
+    """Remove an environment or a journal, and report the user's files in it.
 
     Args:
-        folder: The environment. If it is a link, only the link is removed.
+        folder: The environment or the journal. If it is a link, only the link is removed.
         trash: A folder on the same file system. If this command is killed, the next one removes its ``.discarded-…`` folder.
         reporter: Reports the user files before they are removed.
+        files: The user's files, relative to the folder; None: find them.
 
     Returns:
         The number of removed bytes.
 
     Raises:
-        UsageError: A file system is mounted in the environment.
-        InstallationError: The environment cannot be moved (nothing is removed), or a file cannot be removed.
+        UsageError: A file system is mounted in the folder.
+        InstallationError: The folder cannot be moved (nothing is removed), or a file cannot be removed.
     """
     if is_link(folder):
         remove_path(folder)
@@ -56,7 +63,7 @@ def discard_environment(folder: Path, trash: Path, reporter: Reporter) -> int:
         )
     size = tree_size(folder)
     # Report before the removal, which an interrupted command does not finish.
-    for names in split_names(find_user_files(folder)):
+    for names in split_names(find_user_files(folder) if files is None else files):
         text = f"{folder}, including {names} (created or modified by you)"
         reporter.notice("Removing", text)
     with convert_write_errors(folder):

@@ -23,7 +23,12 @@ from gpuinstall.environments.environment import package_versions
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.moved import relocate_environment
-from gpuinstall.install.transaction import recover, remove_leftovers, roll_back
+from gpuinstall.install.transaction import (
+    keep_previous,
+    recover,
+    remove_leftovers,
+    roll_back,
+)
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -63,7 +68,7 @@ def environment_lock(
 
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
-        UsageError: Another user or host started a change.
+        UsageError: Another user or host started a change, or a user's folder is at the path of the journal.
     """
     owner = place.work / _OWNER
     with folder_lock(place, reporter, wait) as has_waited:
@@ -73,6 +78,7 @@ def environment_lock(
                 write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.has_unfinished_change()
             recover(place, reporter, takes_over=takes_over)
+            keep_previous(place, reporter)
             remove_leftovers(place)
             yield has_waited, was_unfinished
         finally:

@@ -52,7 +52,7 @@ from gpuinstall.install.inspection import (
     report_changed_packages,
     run_state_preflight,
 )
-from gpuinstall.install.journal import describe_journal
+from gpuinstall.install.journal import describe_journal, is_journal
 from gpuinstall.install.price import (
     PlannedInstallation,
     UnpackedPackages,
@@ -489,7 +489,9 @@ def _create_result(
         action=planned.action,
         changes=planned.changes if is_built else (),
         bytes=project.session.client.received if is_built else 0,
-        rollback=place.last_change if is_built and exists(place.last_change) else None,
+        rollback=place.last_change
+        if is_built and is_journal(place.last_change)
+        else None,
         verdict=proof.verdict or existing.verdict,
         is_verification_kept=proof.is_kept,
         misfits=planned.state.misfits,

@@ -115,7 +115,7 @@ def read_folder_identity(folder: Path) -> str:
 
 def describe_journal(folder: Path | None) -> dict[str, Any] | None:
     """Return the JSON description of a journal, with its size in bytes."""
-    if folder is None or not exists(folder):
+    if folder is None or not is_journal(folder):
         return None
     return {"path": str(folder), "bytes": tree_size(folder)}
 
@@ -128,6 +128,17 @@ def is_journal(folder: Path) -> bool:
 def previous_files(folder: Path) -> Path:
     """Return the folder of a journal that contains the previous files."""
     return folder / "before"
+
+
+def find_replaced_edits(folder: Path) -> list[str]:
+    """Return modified files that only a journal has, relative to it."""
+    journal = read_journal(folder)
+    copies = previous_files(folder)
+    return [
+        (copies / name).relative_to(folder).as_posix()
+        for name in (journal.modified if journal else ())
+        if os.path.lexists(copies / name)
+    ]
 
 
 def replaced_environment(folder: Path) -> Path:
@@ -152,15 +163,10 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     sync_folder(folder)
 
 
-def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
-    """Read a journal that this user wrote, even if its environment was moved.
-
-    Args:
-        folder: The folder of the journal.
-        place: The environment.
-    """
+def read_journal(folder: Path) -> Journal | None:
+    """Read a journal of this user, even if its environment was moved."""
     with suppress(OSError, ValueError):
-        text = read_document(folder / _RECORD, place.work)
+        text = read_document(folder / _RECORD, folder.parent)
         if is_folder(folder) and find_recorded_path(_text_digest(text)):
             return read_object(Journal, parse_json(text))
     return None

@@ -19,7 +19,7 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.environments.discarding import discard_environment
+from gpuinstall.environments.discarding import discard_folder, find_user_files
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.ownership import is_environment
 from gpuinstall.environments.records import (
@@ -29,7 +29,11 @@ from gpuinstall.environments.records import (
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
-from gpuinstall.install.journal import replaced_environment
+from gpuinstall.install.journal import (
+    find_replaced_edits,
+    is_journal,
+    replaced_environment,
+)
 
 _SPACE = 1_000_000
 """The free disk space in bytes that removing an environment requires."""
@@ -68,33 +72,32 @@ def remove(
                     remove_file(file)
     with environment_lock(paths, reporter, wait):
         removed = {
-            folder: _discard(folder, paths, reporter)
+            folder: discard_folder(
+                folder, paths.work, reporter, find_removed_files(folder)
+            )
             for folder in find_removable(paths)
         }
     forget_environment(paths.venv)
     return removed
 
 
-def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
-    """Remove an environment or a journal, and return its size in bytes.
-
-    Args:
-        folder: The environment or the journal.
-        paths: The environment.
-        reporter: Reports removed user files.
-    """
-    if folder == paths.last_change:
-        size = tree_size(folder)
-        # A killed rebuild leaves the previous environment in its journal.
-        discard_environment(replaced_environment(folder), paths.work, reporter)
-        remove_path(folder)
-        return size
-    return discard_environment(folder, paths.work, reporter)
+def find_removed_files(folder: Path) -> list[str]:
+    """Return the user's files in an environment or a journal."""
+    if not is_journal(folder):
+        return find_user_files(folder)
+    # A killed rebuild leaves the previous environment in its journal.
+    replaced = replaced_environment(folder)
+    files = [f"{replaced.name}/{file}" for file in find_user_files(replaced)]
+    return files + find_replaced_edits(folder)
 
 
 def find_prunable() -> dict[Path, int]:
     """Return the size of each folder that ``env prune`` would remove."""
-    return {folder: tree_size(folder) for _, folder in _find_all_rollback_data()}
+    return {
+        folder: tree_size(folder)
+        for paths in _find_changed_environments()
+        for folder in _find_rollback_data(paths)
+    }
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
@@ -104,12 +107,16 @@ def prune(reporter: Reporter) -> dict[Path, int]:
         The size of each removed folder in bytes.
     """
     removed: dict[Path, int] = {}
-    for paths, folder in _find_all_rollback_data():
+    for paths in _find_changed_environments():
         try:
+            # Recovering a killed rebuild moves the previous environment.
             with environment_lock(paths, reporter, 0):
-                removed[folder] = _discard(folder, paths, reporter)
+                for folder in _find_rollback_data(paths):
+                    removed[folder] = discard_folder(
+                        folder, paths.work, reporter, find_removed_files(folder)
+                    )
         except (GpuInstallError, OSError) as error:  # noqa: PERF203  a removal takes seconds
-            reporter.warn(f"{folder} was not removed: {error}")
+            reporter.warn(f"rollback data of {paths.venv} was not removed: {error}")
     markers = map(read_marker, find_recorded_environments())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -118,21 +125,17 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     return removed
 
 
-def _find_all_rollback_data() -> list[tuple[EnvironmentPaths, Path]]:
-    """Return each folder that is kept for a rollback, with its environment."""
+def _find_changed_environments() -> list[EnvironmentPaths]:
+    """Return the environments of this user that have rollback data."""
     own = map(EnvironmentPaths, find_recorded_environments())
-    return [
-        (paths, folder)
-        for paths in (*own, *find_undoable_environments())
-        for folder in _find_rollback_data(paths)
-    ]
+    return [*filter(_find_rollback_data, (*own, *find_undoable_environments()))]
 
 
 def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
     """Return the folders that are kept for rolling back an environment."""
-    folders = [paths.last_change]
+    # The user may have folders with these names.
+    folders = [paths.last_change] if is_journal(paths.last_change) else []
     if paths.is_managed:
-        # The user may have a folder with this name.
         folders += filter(is_environment, paths.previous)
     return list(filter(is_folder, folders))
 
@@ -156,13 +159,15 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
         UsageError: The environment is missing or not managed.
     """
     venv = paths.venv
-    if not os.path.lexists(venv):
+    is_present = os.path.lexists(venv)
+    # A killed removal leaves the rollback data.
+    if not (is_present or is_journal(paths.last_change)):
         raise UsageError(
             "environment-missing",
             f"there is no environment at {venv}",
             hint="gpuinstall env list",
         )
-    if read_marker(venv) is None:
+    if is_present and read_marker(venv) is None:
         raise UsageError(
             "not-ours",
             f"{venv} was not created by gpuinstall; not removing it",

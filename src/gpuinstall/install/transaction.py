@@ -42,7 +42,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names
 from gpuinstall.base.values import replace
-from gpuinstall.environments.discarding import discard_environment, find_user_files
+from gpuinstall.environments.discarding import discard_folder, find_user_files
 from gpuinstall.environments.environment import NAME, package_versions, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
@@ -63,6 +63,7 @@ from gpuinstall.install.file_change import (
 from gpuinstall.install.journal import (
     Journal,
     Owner,
+    is_journal,
     previous_files,
     read_folder_identity,
     read_journal,
@@ -344,27 +345,38 @@ def _publish_change(
         more = ", …" if len(journal.modified) > 3 else ""
         undo = f"{format_undo_command(place)} restores the previous content until the next change"
         reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
-    _keep_journal(place, reporter)
+    _keep_journal(place)
 
 
-def _keep_journal(place: EnvironmentPaths, reporter: Reporter) -> None:
+def _keep_journal(place: EnvironmentPaths) -> None:
     """Keep the current journal for rollback, and remove the previous one."""
-    _keep_previous(place, reporter)
-    if os.path.lexists(place.last_change):
+    if is_journal(place.last_change):
         _discard(place.last_change, place)
     place.current_change.rename(place.last_change)
     sync_folder(place.work)
 
 
-def _keep_previous(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """Move a replaced environment to its rollback path."""
-    replaced = replaced_environment(place.last_change)
-    if not (is_folder(place.last_change) and is_folder(replaced)):
+def keep_previous(place: EnvironmentPaths, reporter: Reporter) -> None:
+    """Move a replaced environment from the last journal to its rollback path.
+
+    Raises:
+        UsageError: A user's file or folder is at the path of the last journal.
+    """
+    last = place.last_change
+    if os.path.lexists(last) and not is_journal(last):
+        aside = quote_word(f"{last}.old")
+        raise UsageError(
+            "path-taken",
+            f"{last} is not a rollback journal, and the previous files would be kept there",
+            hint=f"mv {quote_word(last)} {aside}   # then run it again",
+        )
+    replaced = replaced_environment(last)
+    if not is_folder(replaced):
         return
     latest, older = place.previous
     if os.path.lexists(latest):
         # The user confirmed the removal of the older environment.
-        discard_environment(older, place.work, reporter)
+        discard_folder(older, place.work, reporter)
         latest.rename(older)
     with suppress(OSError):
         if not os.path.lexists(replaced / ".gitignore"):
@@ -411,7 +423,7 @@ def recover(
     """
     if not place.has_unfinished_change():
         return
-    journal = read_journal(place.current_change, place)
+    journal = read_journal(place.current_change)
     if journal is None:
         aside = place.current_change.with_name("changing.others")
         move = f"mv {quote_word(place.current_change)} {quote_word(aside)}"
@@ -576,7 +588,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         reporter.notice("Kept", text)
     if edited or previous.intersection(written):
         # The previous files may also contain the user's changes.
-        _keep_journal(place, reporter)
+        _keep_journal(place)
     else:
         _discard(place.current_change, place)
 
@@ -668,6 +680,9 @@ def _finish_rebuild(
             return False
         replaced.rename(place.root)
     _discard(place.current_change, place)
+    if is_exchanged and is_journal(place.last_change):
+        # It belongs to an environment that no longer exists.
+        _discard(place.last_change, place)
     return is_exchanged
 
 
@@ -694,8 +709,8 @@ def _keep_and_report(place: EnvironmentPaths, reporter: Reporter) -> None:
         if files:
             text += f", including {join_names(files)} (created or modified by you)"
         reporter.notice("Kept", text)
-    _keep_journal(place, reporter)
-    _keep_previous(place, reporter)
+    _keep_journal(place)
+    keep_previous(place, reporter)
 
 
 def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) -> None:
@@ -745,7 +760,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
         UsageError: This user has made no change, another tool recreated the environment, or a file is behind a link.
         InstallationError: A file cannot be written.
     """
-    journal = read_journal(place.last_change, place)
+    journal = read_journal(place.last_change)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
         raise _nothing_to_undo(f"gpuinstall recorded none by this user in {place.venv}")
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
@@ -754,8 +769,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
         with apply_change(_reverse_change(place, journal, reporter), reporter):
             pass
         return
-    inside = replaced_environment(place.last_change)
-    replaced = inside if is_folder(inside) else place.previous[0]
+    replaced = place.previous[0]
     if not is_folder(replaced):
         raise _nothing_to_undo(f"{replaced}, the previous environment, is missing")
     replace_environment(place, replaced, reporter)

@@ -14,7 +14,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
-from gpuinstall.environments.discarding import discard_environment, find_user_files
+from gpuinstall.environments.discarding import discard_folder, find_user_files
 from gpuinstall.environments.environment import (
     compute_script_digests,
     find_modified_scripts,
@@ -38,7 +38,7 @@ def remove(paths, folder=None):
     """Remove an environment, and return the user's files in it."""
     folder = folder or paths.venv
     found = find_user_files(folder)
-    discard_environment(folder, paths.work, Reporter())
+    discard_folder(folder, paths.work, Reporter())
     return found
 
 
@@ -194,6 +194,6 @@ def test_all_removed_user_files_are_listed(paths):
     names = [f"{number:060}.txt" for number in range(200)]
     write_files(paths.venv, *names)
     listener = Listener()
-    discard_environment(paths.venv, paths.work, listener)
+    discard_folder(paths.venv, paths.work, listener)
     lines = [sanitize(notice) for notice in listener.notices]
     assert all(any(name in line for line in lines) for name in names)

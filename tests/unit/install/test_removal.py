@@ -10,7 +10,13 @@ from gpuinstall.base.removal import remove_path
 from gpuinstall.environments import discarding
 from gpuinstall.environments.records import remember_environment
 from gpuinstall.install import removal
-from gpuinstall.install.removal import prune, remove, remove_cache
+from gpuinstall.install.journal import Journal, Owner, previous_files, write_journal
+from gpuinstall.install.removal import (
+    find_removed_files,
+    prune,
+    remove,
+    remove_cache,
+)
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.unit.install.environments import make_environment, write_files
@@ -49,12 +55,48 @@ def test_user_folder_at_previous_path_is_kept(paths):
     assert (latest / "thesis.tex").exists()
 
 
+def keep_journal(paths, *modified):
+    """Write the journal of a change that replaced modified files."""
+    write_files(previous_files(paths.last_change), *modified)
+    owner = Owner.from_current_process()
+    write_journal(Journal(owner, modified=modified), paths, paths.last_change)
+
+
 def test_prune_lists_user_files_of_an_interrupted_rebuild(paths):
-    write_files(paths.last_change / "environment", "thesis.tex")
-    write_files(paths.last_change, "journal.json")
+    keep_journal(paths)
+    write_files(paths.last_change / "environment", "pyvenv.cfg", "thesis.tex")
+    assert find_removed_files(paths.last_change) == ["environment/thesis.tex"]
     listener = Listener()
-    assert list(prune(listener)) == [paths.last_change]
+    assert set(prune(listener)) == {paths.last_change, paths.previous[0]}
     assert "thesis.tex" in listener.notices[0]
+
+
+@pytest.mark.parametrize("is_pruned", [True, False])
+def test_edits_that_only_a_journal_has_are_listed(paths, is_pruned):
+    keep_journal(paths, "lib/alpha.py")
+    assert find_removed_files(paths.last_change) == ["before/lib/alpha.py"]
+    listener = Listener()
+    prune(listener) if is_pruned else remove(paths, listener)
+    assert f"{paths.last_change}, including before/lib/alpha.py" in str(
+        listener.notices
+    )
+
+
+def test_user_folder_at_journal_path_is_kept(paths):
+    write_files(paths.last_change, "thesis.tex")
+    assert prune(Listener()) == {}
+    with pytest.raises(UsageError, match=r"last is not a rollback journal"):
+        remove(paths, Listener())
+    assert paths.venv.exists()
+    assert (paths.last_change / "thesis.tex").exists()
+
+
+def test_removal_continues_after_a_kill(paths):
+    keep_journal(paths)
+    remove_path(paths.venv)
+    assert list(remove(paths, Listener())) == [paths.last_change]
+    with pytest.raises(UsageError, match="there is no environment"):
+        remove(paths, Listener())
 
 
 def test_user_files_are_listed_before_a_removal(paths, monkeypatch):

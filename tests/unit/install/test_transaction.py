@@ -123,7 +123,7 @@ def begun(place):
 
 def begun_by(place, **facts):
     """Assign the current change to another process."""
-    journal = read_journal(place.current_change, place)
+    journal = read_journal(place.current_change)
     assert journal
     owner = replace(Owner.from_current_process(), **facts)
     journals.write_journal(replace(journal, owner=owner), place, place.current_change)
@@ -722,6 +722,7 @@ def newcomer(place, text="newer"):
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_new_environment_replaces_an_empty_folder(place, is_there):
+    change(place)
     shutil.rmtree(place.root)
     if is_there:
         place.root.mkdir()
@@ -751,6 +752,19 @@ def test_rebuild_keeps_the_previous_environment(place):
     rebuilt(place)
     assert (older / "notes.txt").read_text() == "mine"
     assert (latest / "since.txt").read_text() == "mine"
+
+
+def test_killed_rebuild_is_kept_without_a_later_removal(place):
+    """The next rebuild finds the second of two previous environments."""
+    rebuilt(place)
+    new = newcomer(place)
+    with dying_after_rename(place.current_change):
+        replace_environment(place, new, Reporter())
+    latest, older = place.previous
+    assert not older.exists()
+    assert heal_now(place).notices == []
+    assert older.exists()
+    assert latest.exists()
 
 
 def test_rebuild_reports_before_its_journal_is_kept(place):

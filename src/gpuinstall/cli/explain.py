@@ -90,12 +90,12 @@ def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) ->
     failure = failures.get(cause.id)
     rows: list[tuple[str, str | None]]
     rows = [("seen", cause.evidence), ("here", fact), ("why", cause.why)]
+    # The user requested the failure by its number, so there is no evidence.
+    degree = "certain: " if cause.is_certain else "possible: "
+    head = f"{degree if cause.evidence else ''}{cause.title}"
     if failure is None:
-        terminal.print_line(": not caused by the driver or the build", head=cause.title)
+        terminal.print_line(": not caused by the driver or the build", head=head)
     else:
-        # The user requested the failure by its number, so there is no evidence.
-        degree = "certain: " if cause.is_certain else "possible: "
-        head = f"{degree if cause.evidence else ''}{cause.title}"
         terminal.print_line(f"   [{cause.id}]", head=head)
         narrower = [
             f"{failures[key].title} [{key}]"

@@ -113,16 +113,13 @@ def explain_text(
         if not is_elsewhere:
             comparison = _compare(comparison.left, reading)
     machine = reading.machine
+    causes = rank(comparison.left)
+    lookalikes = find_matches(load_lookalikes(), circumstances)
     return Explanation(
-        causes_of(rank(comparison.left), circumstances, machine, placeholders),
+        causes_of(causes, circumstances, machine, placeholders, others=lookalikes),
         comparison.refuted,
         comparison.confirmed,
-        causes_of(
-            find_matches(load_lookalikes(), circumstances),
-            circumstances,
-            machine,
-            placeholders,
-        ),
+        causes_of(lookalikes, circumstances, machine, placeholders, others=causes),
         reading,
         is_elsewhere,
         transcript.unread,

@@ -159,6 +159,8 @@ def causes_of(
     circumstances: Circumstances,
     machine: Machine | None,
     placeholders: Mapping[str, str] | None = None,
+    *,
+    others: Sequence[Match] = (),
 ) -> tuple[RecognizedCause, ...]:
     """Return the recognized causes with fixes for one machine.
 
@@ -167,6 +169,7 @@ def causes_of(
         circumstances: The circumstances of the text.
         machine: The machine whose commands are selected, if known.
         placeholders: The values of placeholders for the environment.
+        others: Other possible causes. If there are any, no cause is certain.
     """
     if not matches:
         return ()
@@ -177,7 +180,8 @@ def causes_of(
     # The text is about another environment.
     if python != words.get("python"):
         words = {name: words[name] for name in words if name == "uv"}
-    is_certain = len(matches) == 1 and circumstances.confirm(matches[0])
+    is_only = len(matches) == 1 and not others
+    is_certain = is_only and circumstances.confirm(matches[0])
     causes = []
     for match in matches[:MAX_CAUSES]:
         failure = match.failure

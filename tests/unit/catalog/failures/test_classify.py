@@ -259,6 +259,7 @@ def test_at_most_three_independent_causes_are_reported():
         "device-assert",
         "killed-for-memory",
         "file-watches",
+        "model-too-new",
         "package-missing",
     ],
 )

@@ -80,7 +80,7 @@ def test_symptom_is_reported_only_without_specific_cause(text, symptom, cause):
 def test_certain_causes_are_right():
     """No first cause for unseen texts is certain and wrong."""
     certain = [answer for answer in answers() if answer.is_certain]
-    assert len(certain) >= 90
+    assert len(certain) >= 70
     assert all(answer.is_right for answer in certain)
 
 

@@ -145,8 +145,8 @@ def folder_lock(
                 yield has_waited
             finally:
                 with defer_interrupts():
-                    is_kept = os.path.lexists(place.last_change)
-                    if not (is_kept or place.has_unfinished_change()):
+                    own = {ignored, place.lock_file}
+                    if own.issuperset(place.work.glob("*")):
                         remove_file(ignored)
     finally:
         # rmdir fails for a folder with a journal, which is kept.

@@ -28,7 +28,7 @@ from gpuinstall.environments.records import (
     forget_environment,
 )
 from gpuinstall.environments.rights import check_owner
-from gpuinstall.install.environment_lock import WAIT_S, environment_lock
+from gpuinstall.install.environment_lock import WAIT_S, environment_lock, needs_recovery
 from gpuinstall.install.journal import (
     find_replaced_edits,
     is_journal,
@@ -160,8 +160,8 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
     """
     venv = paths.venv
     is_present = os.path.lexists(venv)
-    # A killed removal leaves the rollback data.
-    if not (is_present or is_journal(paths.last_change)):
+    # A killed removal leaves a part of the environment or the rollback data.
+    if not (is_present or is_journal(paths.last_change) or needs_recovery(paths)):
         raise UsageError(
             "environment-missing",
             f"there is no environment at {venv}",

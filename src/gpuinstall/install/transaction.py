@@ -448,15 +448,36 @@ def recover(
         if journal.is_rebuild:
             is_undone = not _finish_rebuild(place, journal, reporter)
         elif reason := _explain_unrecoverable(place, journal):
+            _keep_edits(place, journal.modified, reporter)
             _discard(place.current_change, place)
             reporter.notice("Discarded", f"an interrupted change: {reason}")
         elif journal.is_verified:
+            if not is_own:
+                _keep_edits(place, journal.modified, reporter)
             _publish_change(place, journal, reporter)
         else:
             _restore(place, journal, reporter)
             is_undone = True
     if is_undone and not is_own:
         reporter.step("Rolled back", "an interrupted change")
+
+
+def _keep_edits(
+    place: EnvironmentPaths, names: Iterable[str], reporter: Reporter
+) -> None:
+    """Link modified files out of a journal, which the next change removes.
+
+    Args:
+        place: The environment, whose current change was interrupted.
+        names: The modified files, which the change or another tool replaced.
+        reporter: Reports the folder of the links.
+    """
+    folder = place.work / f"edited-{os.urandom(4).hex()}"
+    for name in names:
+        _link(previous_files(place.current_change) / name, folder / name)
+    if exists(folder):
+        text = f"{join_names([*names])} in {folder} (modified by you, replaced since)"
+        reporter.notice("Kept", text)
 
 
 def _explain_unrecoverable(place: EnvironmentPaths, journal: Journal) -> str:
@@ -581,16 +602,9 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         reporter.notice(
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
-    edited = sorted(previous.intersection(journal.modified, kept))
-    if edited:
-        copies = previous_files(place.last_change)
-        text = f"{join_names(edited)} in {copies} (modified by you, replaced since)"
-        reporter.notice("Kept", text)
-    if edited or previous.intersection(written):
-        # The previous files may also contain the user's changes.
-        _keep_journal(place)
-    else:
-        _discard(place.current_change, place)
+    replaced = kept.union(written).intersection(journal.modified)
+    _keep_edits(place, sorted(replaced), reporter)
+    _discard(place.current_change, place)
 
 
 def _is_restored(place: EnvironmentPaths, name: str, new: Iterable[str]) -> bool:

@@ -97,6 +97,9 @@ def test_removal_continues_after_a_kill(paths):
     assert list(remove(paths, Listener())) == [paths.last_change]
     with pytest.raises(UsageError, match="there is no environment"):
         remove(paths, Listener())
+    write_files(paths.work, "owner", ".discarded-0123abcd/torch.so")
+    assert remove(paths, Listener()) == {}
+    assert not paths.work.exists()
 
 
 def test_user_files_are_listed_before_a_removal(paths, monkeypatch):

@@ -653,20 +653,6 @@ def test_unmodified_package_files_are_not_reported_as_edited(place):
     assert back(place).notices == []
 
 
-def test_recovery_keeps_later_file_edits(place, site):
-    file = site / "alpha/old.py"
-    file.write_text("first edit")
-    begun(place)
-    assert not file.exists()
-    file.write_text("second edit")
-    heal_now(place)
-    assert file.read_text() == "second edit"
-    back(place)
-    assert file.read_text() == "first edit"
-    back(place)
-    assert file.read_text() == "second edit"
-
-
 @pytest.mark.parametrize("link", [f"{SITE}/alpha", "share", "bin"])
 @pytest.mark.parametrize("comes", [("alpha-2", ALPHA_2), None])
 def test_files_in_symlinked_directories_are_not_changed(place, tmp_path, link, comes):
@@ -1002,16 +988,43 @@ def test_recovery_keeps_packages_changed_by_another_tool(place, site):
     assert not (site / "alpha-1.dist-info").exists()
 
 
-def test_recovery_keeps_edits_that_another_tool_replaced(place, site):
+def reinstalled(site):
+    shutil.rmtree(site / "alpha-2.dist-info")
+    put(site.parents[2], "alpha-3", {"alpha/__init__.py": "three"})
+
+
+def edited_again(site):
+    write(site / "alpha" / "old.py", "mine, since")
+
+
+def verified(site):
+    place = EnvironmentPaths(site.parents[2])
+    journal = read_journal(place.current_change)
+    assert journal
+    journal = replace(journal, is_verified=True)
+    journals.write_journal(journal, place, place.current_change)
+
+
+def unmarked(site):
+    (site.parents[2] / "gpuinstall.json").unlink()
+
+
+@pytest.mark.parametrize("meanwhile", [reinstalled, edited_again, verified, unmarked])
+def test_recovery_keeps_edits_for_good(place, site, meanwhile):
+    """The change after a recovery does not discard them."""
+    mark(place, "first")
     edited = site / "alpha" / "old.py"
     edited.write_text("mine")
     begun(place)
-    shutil.rmtree(site / "alpha-2.dist-info")
-    put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
-    _, notice = heal_now(place).notices
-    copy = place.last_change / "before" / edited.relative_to(place.root)
-    assert copy.read_text() == "mine"
-    assert f"{SITE}/alpha/old.py in {place.last_change}" in notice
+    meanwhile(site)
+    notices = heal_now(place).notices
+    change(place, ("beta-2", {"beta.py": "b2"}), ("beta",))
+    [folder] = place.work.glob("edited-*")
+    name = edited.relative_to(place.root)
+    assert (folder / name).read_text() == "mine"
+    assert not edited.exists() or edited.read_text() == "mine, since"
+    assert f"Kept {name} in {folder} (modified by you, replaced since)" in notices
+    assert (place.work / ".gitignore").exists()
 
 
 def test_rollback_keeps_packages_changed_by_another_tool(place, site):

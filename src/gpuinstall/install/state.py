@@ -288,7 +288,9 @@ def inspect_environment(
         changed_projects=frozenset(changed),
         versions=package_versions(packages, marker.packages),
         packages=packages,
-        has_python=exists(paths.find_interpreter()),
+        # Without pyvenv.cfg, the interpreter does not find the packages.
+        has_python=exists(paths.find_interpreter())
+        and file_size(venv / "pyvenv.cfg") > 0,
         made_here=was_created_here(venv),
         stamp=read_valid_stamp(venv, marker, here),
     )

@@ -41,6 +41,7 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     put_package(packages, "torch", {}, version=version)
     (folder / "bin").mkdir()
     (folder / "bin" / "python").touch()
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n", "utf-8")
     text = lock_text(version)
     (folder / lock).write_text(text, "utf-8")
     replace(

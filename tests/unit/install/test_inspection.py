@@ -155,6 +155,16 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
     assert change.refreshed == ({"alpha"} if name == "a shorter file" else set())
 
 
+@pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/python"])
+def test_broken_environment_is_rebuilt(paths, name):
+    make_environment(paths.venv, "ours")
+    (paths.venv / name).unlink()
+    existing = replace(inspect_environment(paths), made_here=True)
+    lock = parse("pylock.cu126.toml", lock_text())
+    fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
+    assert package_change(existing, fit).is_rebuild
+
+
 @pytest.mark.parametrize("text", [None, "al", "edited, and longer"])
 def test_damage_is_found_without_an_intact_lock(paths, text):
     make_environment(paths.venv, "ours")

@@ -29,6 +29,8 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_from_package
 
 NO_CODE = "no-code-in-package"
+TORCH_ADDED = "torch-added"
+"""The error code if only the torch that gpuinstall adds causes a conflict."""
 MAY_NOT_RUN = "part-without-code"
 """The code of a warning that excludes no release."""
 
@@ -261,7 +263,7 @@ class ResolutionExplanation:
             # No released version runs on the machine, except possibly a pinned one.
             allowed = [Version(demand.pinned)] if demand.pinned else []
         limits = dict.fromkeys(
-            f"{one.text} ({one.origin})" if one.origin.is_in_file else one.text
+            format_limit(one)
             for one in (*request.requirements, *request.constraints)
             if one.name == demand.name
             and one.specifier
@@ -482,6 +484,12 @@ def remove_marker(requirement: Requirement) -> Requirement:
     """Return a copy of a requirement without its environment marker."""
     unmarked = replace(requirement, marker=None)
     return unmarked.with_specifier(str(requirement.specifier or ""))
+
+
+def format_limit(requirement: Requirement) -> str:
+    """Return a requirement, with its file unless the user typed it."""
+    origin = requirement.origin
+    return f"{requirement.text} ({origin})" if origin.is_in_file else requirement.text
 
 
 def shorten_explanation(account: str) -> str:

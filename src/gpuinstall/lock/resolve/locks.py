@@ -27,6 +27,7 @@ from gpuinstall.base.versions import version_key
 from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import find_built_requirements
+from gpuinstall.lock.resolve.explanations import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.live_builds import add_live_builds
 from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
 from gpuinstall.lock.resolve.resolver_input import (
@@ -47,6 +48,7 @@ from gpuinstall.lock.uv.builds import (
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import format_requirement_lines
 from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
@@ -176,24 +178,63 @@ def resolve_alternative(
         if failure.code != "unreachable":
             raise
         silence = failure
+        outcome = Conflict(failure)
     else:
         if not isinstance(outcome, Conflict):
             return _check_buildable(outcome, session)
-        # The unreachable torch index may have the missing build.
         silence = session.client.unreachable(session.sources.torch_index)
-        conflict = outcome.error
-        message = f"{conflict.message}: {conflict.why}"
-        family = requests[0].catalog.family
-        if silence is None or family.isdisjoint(re.findall(r"[\w-]+", message)):
-            return outcome
-        if conflict.code == TARGETS_DISAGREE:
-            silence = _create_no_common_torch_error(conflict, silence)
-        elif conflict.why:
-            silence.evidence = message
-    error = create_resolution_error(silence, usual or requests, session)
-    if error is silence:
-        raise silence
-    return Conflict(error)
+    if silence is None:
+        return outcome
+    return _explain_with_silence(outcome.error, silence, usual or requests, session)
+
+
+def _explain_with_silence(
+    conflict: GpuInstallError,
+    silence: InstallationError,
+    requests: Requests,
+    session: Session,
+) -> Conflict:
+    """Return the conflict if an unreachable index is not its cause.
+
+    Args:
+        conflict: The conflict, or the error of the index.
+        silence: The error of the index.
+        requests: The requests, with all builds of the catalog if possible.
+        session: The clients of the run, which may be offline.
+
+    Raises:
+        InstallationError: The index may have the missing build.
+    """
+    is_by_fact = _is_decided_by_fact(conflict.code, requests)
+    message = f"{conflict.message}: {conflict.why}"
+    names = requests[0].catalog.family.intersection(re.findall(r"[\w-]+", message))
+    if not names and not is_by_fact and conflict is not silence:
+        return Conflict(conflict)
+    error = create_resolution_error(silence, requests, session)
+    if error is not silence:
+        return Conflict(error)
+    if is_by_fact:
+        # Only a refusal of the plan means that no reachable build runs.
+        unseen = "its builds were"
+        if conflict.code not in {NO_CODE, TORCH_ADDED}:
+            unseen = f"its torch {requests[0].plan.choice.build.name} was"
+        conflict.evidence = f"{silence.message}: {unseen} not considered"
+        conflict.hint = f"{conflict.hint}\n{silence.hint}"
+        return Conflict(conflict)
+    if conflict.code == TARGETS_DISAGREE:
+        raise _create_no_common_torch_error(conflict, silence)
+    if conflict.why and conflict is not silence:
+        silence.evidence = message
+    raise silence
+
+
+def _is_decided_by_fact(code: str, requests: Requests) -> bool:
+    """Return whether a fact about a GPU, driver, or package causes an error."""
+    codes = {NO_CODE, TORCH_ADDED}
+    for request in requests:
+        rules = select_rules(request.machine)
+        codes.update(rules.code_reasons, rules.driver_reasons)
+    return code in codes
 
 
 def create_resolution_error(

@@ -21,7 +21,11 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.explanations import NO_CODE, shorten_explanation
+from gpuinstall.lock.resolve.explanations import (
+    NO_CODE,
+    TORCH_ADDED,
+    shorten_explanation,
+)
 from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, create_inputs
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict
 from gpuinstall.lock.uv.resolution import Resolution
@@ -41,7 +45,7 @@ ResolveAlternative = Callable[
 PINS_ALONE = 6
 """Maximum number of pins to drop individually, last one first."""
 
-_REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE}
+_REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE, TORCH_ADDED}
 """The codes of errors that other versions of pinned packages may avoid."""
 
 _FAILED_BUILDS = {BUILD_FAILED, "build-needs-torch"}

@@ -92,7 +92,9 @@ def resolve_once(
 
 
 def run_uv_without_facts(
-    resolver_input: ResolverInput, index: PackageIndex
+    resolver_input: ResolverInput,
+    index: PackageIndex,
+    added: Sequence[Requirement] = (ANY_TORCH,),
 ) -> Mapping[str, Any] | Conflict:
     """Resolve the request without facts, for uv's own explanation."""
     requirements = resolver_input.requirements
@@ -100,7 +102,7 @@ def run_uv_without_facts(
     def project() -> ResolverProject:
         return replace(
             _create_project(resolver_input, Knowledge(), index),
-            requirements=(*requirements, ANY_TORCH),
+            requirements=(*requirements, *added),
             metadata=resolver_input.alternative.metadata,
             wheels_only=_find_unbuilt_packages(resolver_input, index),
         )

@@ -11,15 +11,20 @@ from functools import partial
 
 from packaging.version import Version
 
+from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import Requirement, requirement_names
+from gpuinstall.base.shell import join_command
+from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.explanations import (
     NO_CODE,
+    TORCH_ADDED,
     ResolutionExplanation,
+    format_limit,
     remove_marker,
 )
 from gpuinstall.lock.resolve.extensions import create_inputs_with_files
@@ -34,6 +39,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.resolve.run_uv import collect_pages, run_uv_without_facts
 from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.project import list_versions
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import PROGRAM_HELD_BACK
@@ -216,7 +222,8 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
         return conflict
     alone = run_uv_without_facts(refused.resolver_input, resolver.index)
     if isinstance(alone, Conflict):
-        return _explain_by_machine(alone, refused, resolver)
+        added = _explain_added_torch(refused, resolver)
+        return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
     if not facts:
         return conflict
@@ -238,22 +245,50 @@ def _explain_by_facts(
     package = first.package
     same = [fact for fact in excluding if fact.package == package]
     newest = max(same, key=lambda fact: Version(fact.version))
-    unread = refused.known.format_unread_releases(package)
-    known = "is known to run" if unread else "runs"
-    why = (
-        f"no older version {known} here{unread}{_suggest_other_name(package, resolver)}"
-    )
-    pure = [fact for fact in same if fact.code]
-    if pure:
-        why = f"{max(pure, key=lambda fact: Version(fact.version)).why}, and {why}"
+    message = newest.why
+    pins = _find_deciding_pins(newest, refused, resolver)
+    if pins:
+        verb = "are" if len(pins) > 1 else "is"
+        message = (
+            f"{message}, and {' and '.join(map(format_limit, pins))} {verb} requested"
+        )
+    reasons = []
     program = _find_requiring_program(package, refused, resolver)
     if program != package:
-        why = f"{program} requires it, and {why}"
+        reasons.append(f"{program} requires it")
+    pure = [fact for fact in same if fact.code]
+    if pure:
+        reasons.append(max(pure, key=lambda fact: Version(fact.version)).why)
+    # A pin allows no older version, so none was tried.
+    if package not in requirement_names(pins):
+        unread = refused.known.format_unread_releases(package)
+        known = "is known to run" if unread else "runs"
+        other = _suggest_other_name(package, resolver)
+        reasons.append(f"no older version {known} here{unread}{other}")
     command = f"gpuinstall run python -m pip install {program}"
     hint = (
         f"Run it again without {program}\n{command}   # afterwards: installs it anyway"
     )
-    return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
+    why = ", and ".join(reasons) or None
+    return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
+
+
+def _find_deciding_pins(
+    fact: Fact, refused: RefusedInput, resolver: Resolver
+) -> list[Requirement]:
+    """Return the pins of a rejected package, and of torch if it may help."""
+    packages = {fact.package}
+    found = fact.wheel and resolver.inspector.inspected.get(fact.wheel)
+    # Without code for the GPUs, the package runs with no torch.
+    if found and not found.unusable:
+        packages.add("torch")
+    optional = {one.text for one in refused.resolver_input.alternative.optional_pins}
+    return [
+        limit
+        for package in sorted(packages)
+        for limit in resolver.index.find_limits(package)
+        if limit.is_exact and limit.text not in optional
+    ]
 
 
 def _is_about_newest(fact: Fact, resolver: Resolver) -> bool:
@@ -293,6 +328,41 @@ def _read_newest_requirements(
     newest = resolver.find_newest_release(name, refused.known)
     wheel = resolver.index.find_wheel(name, newest) if newest else None
     return resolver.index.read_metadata_requirements(wheel) if wheel else ()
+
+
+def _explain_added_torch(refused: RefusedInput, resolver: Resolver) -> Conflict | None:
+    """Return the conflict if only the torch that gpuinstall adds causes it."""
+    resolver_input = refused.resolver_input
+    requirements = resolver_input.lock_request.request.requirements
+    if resolver_input.catalog.family & requirement_names(requirements):
+        return None
+    without = run_uv_without_facts(resolver_input, resolver.index, added=())
+    if isinstance(without, Conflict) or "torch" in list_versions(without["packages"]):
+        return None
+    torch = next(iter(resolver.index.builds().values())).torch
+    wheel = resolver.index.find_wheel("torch", torch)
+    causes = {
+        limit: f"torch {torch} requires {remove_marker(one)}"
+        for one in (resolver.index.read_metadata_requirements(wheel) if wheel else ())
+        for limit in resolver.index.find_limits(one.name)
+        if one.pinned and not limit.allows(one.pinned)
+    }
+    limits = join_names([*map(format_limit, causes)]) or "the other packages"
+    reasons = [*dict.fromkeys(causes.values()), "no requested package requires torch"]
+    hint = "Request other versions"
+    files = dict.fromkeys(one.origin.file for one in requirements if one.origin.line)
+    if files and all(one.origin.line for one in requirements):
+        words = [uv_program(), "pip", "install"]
+        command = join_command(
+            [*words, *(word for file in files for word in ("-r", file))]
+        )
+        hint = f"{command}   # installs it without torch, and without gpuinstall"
+    message = (
+        f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
+    )
+    return Conflict(
+        NoBuildError(TORCH_ADDED, message, why=", and ".join(reasons), hint=hint)
+    )
 
 
 def _explain_by_machine(

@@ -182,9 +182,23 @@ def test_wheel_inspection_stops_at_lock_download_limit(
 
     answer = resolve("costly", session)
 
-    assert answer.versions["costly"] == "3"
-    assert make_reader(session).bytes_read < 32 << 20
-    assert warnings_of(answer, "costly 3 was not inspected")
+    assert answer.versions["costly"] == "1"
+    assert make_reader(session).bytes_read < 20 << 20
+    assert warnings_of(answer, "costly 1 is selected")
+
+
+def test_code_limit_holds_within_a_wheel(folder, libraries, session, monkeypatch):
+    large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
+    make_history(
+        folder, {**libraries, OTHER_GPUS: large}, "heavyset", [RUNS, *OTHER_GPUS * 5]
+    )
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.CODE_LIMIT_OF_LOCK", 30 << 20)
+
+    answer = resolve("heavyset", session)
+
+    assert answer.versions["heavyset"] == "1"
+    assert make_reader(session).code_bytes_read <= 30 << 20
+    assert not warnings_of(answer, "heavyset 1 was")
 
 
 def read_versions(session, name):

@@ -19,7 +19,13 @@ the first for which ``runs_with`` is true is selected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -106,6 +112,17 @@ class Inspector(Value):
         Raises:
             InstallationError: The wheel cannot be read.
         """
+        *_, found = self.steps(wheel, readings, context, deepest)
+        return found
+
+    def steps(
+        self,
+        wheel: Wheel,
+        readings: Callable[[Build], Generator[WheelRow, None, None]],
+        context: Context,
+        deepest: Depth,
+    ) -> Generator[Compatibility, None, None]:
+        """Yield the compatibility of a wheel as in ``inspect``, at each depth."""
         is_per_cuda = load_members().has_library_per_cuda(wheel.package)
         keys = {
             version: build.backend.tag if is_per_cuda else ""
@@ -129,9 +146,9 @@ class Inspector(Value):
                 is_open = row.depth < Depth.TABLES and may_have_own_runtime(row)
                 is_open &= any(map(found.rejects, self.builds))
                 is_deep = row.depth >= deepest and not is_open
+                yield found
                 if found.is_settled or is_rejected or is_deep:
                     break
-        return found
 
     def assess(
         self,

@@ -75,6 +75,10 @@ class WheelReader:
         limits = self._file.limits
         self._file.limits = replace(limits, bytes=self.bytes_read + count)
 
+    def pause(self) -> None:
+        """End the current request; the next read continues with another one."""
+        self._file.close()
+
     def metadata(self) -> Message:
         """Parse the wheel's METADATA; raise WheelError if it is not unique."""
         return parse_metadata(self.metadata_text())

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
@@ -315,12 +317,9 @@ class OlderReleaseSearch:
 
     def _inspect(self, wheel: Wheel) -> Trial:
         """Inspect the wheel of a release."""
-        inspector = self.inspector
-        deepest = inspector.max_depth(wheel.package)
+        deepest = self.inspector.max_depth(wheel.package)
         try:
-            found = inspector.read(
-                wheel, self.resolution, self.known, deepest, self.builds
-            )
+            found = self._read(wheel, deepest)
         except InstallationError as error:
             return Trial(_create_skipped_fact(wheel, error.message), None)
         fact = create_wheel_fact(found, self.resolution.torch)
@@ -329,7 +328,7 @@ class OlderReleaseSearch:
             return Trial(fact, runs=False, cause=cause)
         if deepest is Depth.METADATA:
             return Trial(fact, runs=True)
-        why = find_missing_code(found, self.rejected)
+        why = self._find_same_lack(found) or find_missing_code(found, self.rejected)
         if why:
             fact = _create_skipped_fact(wheel, f"it {why.message}", code=why.code)
             return Trial(fact, runs=False, cause=why.code)
@@ -340,6 +339,33 @@ class OlderReleaseSearch:
                 why_unread = "it was inspected only in part"
                 return Trial(_create_skipped_fact(wheel, why_unread), None)
         return Trial(fact, runs=True)
+
+    def _read(self, wheel: Wheel, deepest: Depth) -> Compatibility:
+        """Read a wheel until it is certain enough whether it runs."""
+        steps = self.inspector.read(
+            wheel, self.resolution, self.known, deepest, self.builds
+        )
+        may_read_rest = self.inspector.index.reader.may_read_rest
+        with closing(steps):
+            for found in steps:
+                if found.row.depth == Depth.PART and (
+                    self._find_same_lack(found) or not may_read_rest(found.row)
+                ):
+                    break
+        return found
+
+    def _find_same_lack(self, found: Compatibility) -> Reason | None:
+        """Return the reason if a wheel lacks code like several newer releases.
+
+        If releases were read whole and rejected, a part of the same libraries without
+        code is enough to reject another release.
+        """
+        why = found.verdicts[self.resolution.torch].warning
+        libraries = {code.library for code in self.rejected.row.codes}
+        is_same = all(code.library in libraries for code in found.row.codes)
+        if why is None or not is_same or self.rejections[why.code] < REJECTIONS - 1:
+            return None
+        return why
 
     def _create_assumed_fact(self, place: int) -> Fact:
         """Return the assumed fact about a release that was not inspected."""

@@ -23,7 +23,7 @@ from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import format_newest, parse_public_version
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
-from gpuinstall.wheels.compatibility import find_missing_libraries
+from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_from_package
@@ -442,8 +442,13 @@ class ResolutionExplanation:
                 on_cpu = "; it works on the CPU" if runs_on_cpu else ""
                 version = self._versions[row.package]
                 yield Reason(MAY_NOT_RUN, f"{row.package} {version} {why}{on_cpu}")
-            elif self._is_unread(row):
-                unread = f"{row.package} {row.version} was not inspected"
+            elif self._is_unread(result):
+                how = (
+                    "not inspected"
+                    if row.depth is Depth.METADATA
+                    else "inspected only in part"
+                )
+                unread = f"{row.package} {row.version} was {how}"
                 limit = "the inspection limit for one lock was reached"
                 yield Reason("not-inspected", f"{unread}: {limit}")
             if row.opens and row.package in members.must_open:
@@ -453,10 +458,10 @@ class ResolutionExplanation:
                 )
                 yield Reason("opens-libraries", message)
 
-    def _is_unread(self, row: WheelRow) -> bool:
+    def _is_unread(self, result: Compatibility) -> bool:
         """Return whether the read limit prevented inspecting a wheel."""
-        deepest = self._resolver.inspector.max_depth(row.package)
-        return row.depth is Depth.METADATA and deepest > Depth.METADATA
+        deepest = self._resolver.inspector.max_depth(result.row.package)
+        return result.row.depth < deepest and not result.is_settled
 
     def _explain_missing_library(self, row: WheelRow) -> str:
         """Return the linked libraries that no package of the lock provides."""

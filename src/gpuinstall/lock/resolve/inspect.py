@@ -7,7 +7,7 @@ become facts, and uncertain results become warnings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
 from gpuinstall.base.errors import InstallationError
@@ -39,6 +39,9 @@ from gpuinstall.wheels.needs import is_separate_library, parse_name_cuda
 
 WHEELS_AT_ONCE = 32
 """Maximum number of wheels inspected concurrently."""
+
+Steps = Generator[Compatibility, None, None]
+"""The compatibility of a wheel, at each depth to which it is read."""
 
 
 def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
@@ -136,19 +139,52 @@ class ResolutionInspector:
             for wheel in self.select_installed_wheels(resolution)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
-        # Inspect the wheels of one resolution concurrently, in any order.
-        is_limit_reached = self.index.reader.is_limit_reached
+        reader = self.index.reader
+        is_limit_reached = reader.is_limit_reached
 
-        def inspect_one(wheel: Wheel) -> Compatibility | None:
-            deepest = (
-                Depth.METADATA if is_limit_reached else self.max_depth(wheel.package)
-            )
-            return self._inspect(wheel, resolution, known, deepest)
+        def begin(wheel: Wheel) -> tuple[Steps, Compatibility | None]:
+            deepest = self.max_depth(wheel.package)
+            if is_limit_reached:
+                deepest = min(deepest, reader.find_read_depth(wheel.url))
+            steps = self._inspect(wheel, resolution, known, deepest)
+            return steps, self._advance(wheel, steps)
 
-        found = map_concurrently(inspect_one, new, WHEELS_AT_ONCE)
-        results = [*filter(None, found)]
+        # Read the rest of the wheels in a fixed order, so that limits have one result.
+        results = []
+        begun = map_concurrently(begin, new, WHEELS_AT_ONCE)
+        for wheel, (steps, part) in zip(new, begun, strict=True):
+            found = part
+            if part and reader.may_read_rest(part.row):
+                found = self._advance(wheel, steps, part)
+            steps.close()
+            if found:
+                results.append(found)
         self.inspected.update((one.wheel, one) for one in results)
         return results
+
+    def _advance(
+        self, wheel: Wheel, steps: Steps, found: Compatibility | None = None
+    ) -> Compatibility | None:
+        """Read a wheel in part, or its rest; warn if it cannot be read.
+
+        Args:
+            wheel: The wheel.
+            steps: The remaining steps of its inspection.
+            found: The result of the previous steps.
+        """
+        try:
+            for step in steps:
+                found = step
+                if found.row.depth == Depth.PART:
+                    break
+        except InstallationError as error:
+            message = (
+                f"could not determine whether {wheel.package} {wheel.version} has code "
+                f"for these GPUs: {error.message}"
+            )
+            self.index.session.reporter.warn(message)
+            return None
+        return found
 
     def select_installed_wheels(self, resolution: UvResolution) -> Sequence[Wheel]:
         """Return the wheels that would be installed.
@@ -292,11 +328,11 @@ class ResolutionInspector:
 
     def _inspect(
         self, wheel: Wheel, resolution: UvResolution, known: Knowledge, deepest: Depth
-    ) -> Compatibility | None:
-        """Return the compatibility of a wheel; None if it is not inspected."""
+    ) -> Steps:
+        """Yield the compatibility of a wheel; nothing if it is not inspected."""
         members = load_members()
         if members.for_cpu_alone.fullmatch(wheel.package):
-            return None
+            return
         is_pure = all(tag.platform == "any" for tag in wheel.tags)
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
@@ -304,17 +340,9 @@ class ResolutionInspector:
         if (is_pure or (is_of_torch and not has_row)) and not self.is_requested(
             wheel.package, known
         ):
-            return None
-        try:
-            if not is_pure or self.index.reader.may_have_code(wheel):
-                return self.read(wheel, resolution, known, deepest)
-        except InstallationError as error:
-            message = (
-                f"could not determine whether {wheel.package} {wheel.version} has code "
-                f"for these GPUs: {error.message}"
-            )
-            self.index.session.reporter.warn(message)
-        return None
+            return
+        if not is_pure or self.index.reader.may_have_code(wheel):
+            yield from self.read(wheel, resolution, known, deepest)
 
     def read(
         self,
@@ -323,8 +351,8 @@ class ResolutionInspector:
         known: Knowledge,
         deepest: Depth,
         builds: frozenset[str] = frozenset(),
-    ) -> Compatibility:
-        """Read a wheel until its compatibility is certain.
+    ) -> Steps:
+        """Read a wheel step by step until its compatibility is certain.
 
         Args:
             wheel: The wheel.
@@ -336,7 +364,7 @@ class ResolutionInspector:
         Raises:
             InstallationError: The wheel cannot be read.
         """
-        return self.inspector.inspect(
+        return self.inspector.steps(
             wheel,
             partial(self.index.reader.readings, wheel),
             Context(resolution.versions, builds, known.linked),

@@ -229,7 +229,7 @@ def _explain_with_silence(
 
 
 def _is_decided_by_fact(code: str, requests: Requests) -> bool:
-    """Return whether a fact about a GPU, driver, or package causes an error."""
+    """Return whether a fact about the machine or a package causes an error."""
     codes = {NO_CODE, TORCH_ADDED}
     for request in requests:
         rules = select_rules(request.machine)

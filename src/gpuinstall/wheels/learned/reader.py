@@ -39,7 +39,7 @@ from gpuinstall.wheels.needs import (
     find_pinned_cuda,
     parse_name_cuda,
 )
-from gpuinstall.wheels.package import LibraryCode, PackageReader
+from gpuinstall.wheels.package import CODE_LIMIT, LibraryCode, PackageReader
 from gpuinstall.wheels.ranges import FileRanges, Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import TorchCode, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
@@ -107,6 +107,24 @@ class Reader(Value):
         """Whether a read limit of the lock is reached."""
         is_of_code = self.code_bytes_read > CODE_LIMIT_OF_LOCK
         return is_of_code or self.bytes_read > LOCK_LIMIT
+
+    def may_read_rest(self, row: WheelRow) -> bool:
+        """Return whether the limits of the lock allow reading a wheel whole."""
+        if self.find_read_depth(row.url) is Depth.WHOLE:
+            return True
+        rest = min(row.size - row.bytes, CODE_LIMIT)
+        code_bytes = self.code_bytes_read + rest
+        return code_bytes <= CODE_LIMIT_OF_LOCK and self.bytes_read + rest <= LOCK_LIMIT
+
+    def find_read_depth(self, url: str) -> Depth:
+        """Return the depth to which this run has read a wheel."""
+        rows = [*self.rows.items()]
+        read = [
+            depth
+            for (place, _, depth), row in rows
+            if place == url and isinstance(row, WheelRow)
+        ]
+        return max(read, default=Depth.METADATA)
 
     def _bytes_by_wheel(self, deepest: Depth) -> dict[tuple[str, str], int]:
         """Return the number of bytes read from each wheel, up to a depth."""
@@ -341,6 +359,8 @@ def _read_rows(
             facts = package.read_tables()
         else:
             facts = package.read_code(whole=depth is Depth.WHOLE)
+        # Other wheels may be read before the rest of this one.
+        opened.pause()
         yield _make_row(
             wheel,
             backend,

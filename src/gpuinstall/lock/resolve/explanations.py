@@ -310,14 +310,13 @@ class ResolutionExplanation:
         wheel = self._index.find_wheel(package, version)
         if wheel is None:
             return None
-        facts = self._known.facts.values()
-        excluded = {fact.package for fact in facts if fact.excludes}
 
         def order(one: Requirement) -> tuple[bool, ...]:
+            excluded = self._known.find_excluded_versions(one.name)
             return (
                 not self._is_unlisted(one.name),
                 not self._find_excluding_limits(one),
-                one.name not in excluded,
+                not any(map(one.allows, excluded)),
                 one.name != "torch",
             )
 

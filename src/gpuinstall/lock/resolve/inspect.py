@@ -12,6 +12,7 @@ from functools import partial
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -56,15 +57,19 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
     is_declared = runs_everywhere or (found.allowed and found.allowed <= running)
     if is_declared and not found.adds:
         return None
+    package, version = found.wheel.package, str(found.wheel.version)
+    why = found.reason(torch) or found.why_adds
+    message = f"{package} {version} {why.message}" if why else ""
     if found.allowed and running.isdisjoint(found.allowed):
         # The wheel runs with none of the builds that its METADATA allows.
+        limits = [one for one in found.row.requirements() if one.name == "torch"]
+        if running:
+            message += f", and it requires {join_names([one.text for one in limits])}"
         running = frozenset()
-    why = found.reason(torch) or found.why_adds
-    package, version = found.wheel.package, str(found.wheel.version)
     return Fact(
         package,
         version,
-        f"{package} {version} {why.message}" if why else "",
+        message,
         None if runs_everywhere else running,
         found.adds,
         found.wheel,

@@ -122,7 +122,7 @@ class Inspector(Value):
         context: Context,
         deepest: Depth,
     ) -> Generator[Compatibility, None, None]:
-        """Yield the compatibility of a wheel as in ``inspect``, at each depth."""
+        """Yield a wheel's compatibility at each depth, for ``inspect``."""
         is_per_cuda = load_members().has_library_per_cuda(wheel.package)
         keys = {
             version: build.backend.tag if is_per_cuda else ""

@@ -76,7 +76,7 @@ class WheelReader:
         self._file.limits = replace(limits, bytes=self.bytes_read + count)
 
     def pause(self) -> None:
-        """End the current request; the next read continues with another one."""
+        """End the current request. The next read sends another one."""
         self._file.close()
 
     def metadata(self) -> Message:

@@ -334,7 +334,7 @@ class ResolutionInspector:
     def _inspect(
         self, wheel: Wheel, resolution: UvResolution, known: Knowledge, deepest: Depth
     ) -> Steps:
-        """Yield the compatibility of a wheel; nothing if it is not inspected."""
+        """Yield the compatibility of a wheel, unless it is not inspected."""
         members = load_members()
         if members.for_cpu_alone.fullmatch(wheel.package):
             return

@@ -109,7 +109,7 @@ class Reader(Value):
         return is_of_code or self.bytes_read > LOCK_LIMIT
 
     def may_read_rest(self, row: WheelRow) -> bool:
-        """Return whether the limits of the lock allow reading a wheel whole."""
+        """Return whether the limits of the lock allow reading the rest."""
         if self.find_read_depth(row.url) is Depth.WHOLE:
             return True
         rest = min(row.size - row.bytes, CODE_LIMIT)

@@ -25,15 +25,14 @@ from gpuinstall.environments.guard import update_uv_guard
 from gpuinstall.environments.ownership import is_environment
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import (
+    check_finished,
     describe_unfinished_change,
     find_recorded_environments,
     find_undoable_environments,
     format_undo_command,
 )
 from gpuinstall.install.environment_lock import undo_change
-from gpuinstall.install.journal import (
-    describe_journal,
-)
+from gpuinstall.install.journal import describe_journal
 from gpuinstall.install.removal import (
     find_prunable,
     find_removable,
@@ -157,6 +156,7 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
 def _remove_environment(options: CommandOptions) -> Outcome:
     paths = EnvironmentPaths.at(options.venv)
     if not options.yes:
+        check_finished(paths.venv)
         _confirm_removal(find_removable(paths), find_added_packages(paths.venv))
     removed = remove(paths, options.terminal, command_folder=options.command_folder)
     return _make_removal_outcome(removed)

@@ -64,6 +64,7 @@ from gpuinstall.install.journal import (
     Journal,
     Owner,
     is_journal,
+    is_modified_since,
     previous_files,
     read_folder_identity,
     read_journal,
@@ -278,7 +279,7 @@ def _move(source: Path, destination: Path) -> None:
             remove_file(part)
 
 
-_COMPILED = re.compile(r"([^.]+)\.[a-z]+-?[0-9].*\.pyc")
+_COMPILED = re.compile(r"([^.]+)\.(?:cpython|pypy|graalpy)[\d-]+(?:\.opt-\w+)?\.pyc")
 """The name of a compiled module: ``module.cpython-312.opt-1.pyc``."""
 
 
@@ -333,7 +334,7 @@ def _publish_change(
         InstallationError: The lock file cannot be written. The next command rolls the change back.
     """
     try:
-        publish_lock(place)
+        publish_lock(place, reporter)
     except InstallationError:
         failed = replace(journal, is_verified=False)
         write_journal(failed, place, place.current_change)
@@ -391,13 +392,17 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
     remove_path(place.scratch)
 
 
-def publish_lock(place: EnvironmentPaths) -> None:
+def publish_lock(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Copy an environment's lock file, if intact, into the project folder."""
     own = read_environment_lock(place.root)
     if own is None:
         return
     lock = place.folder / own.name
-    if not has_text(lock, own.text):
+    if has_text(lock, own.text):
+        return
+    if is_modified_since(lock, place.current_change):
+        reporter.notice("Kept", f"{lock} (modified since)")
+    else:
         write_atomically(lock, own.text, place.work if exists(place.work) else None)
         sync_folder(lock.parent)
 
@@ -448,12 +453,12 @@ def recover(
         if journal.is_rebuild:
             is_undone = not _finish_rebuild(place, journal, reporter)
         elif reason := _explain_unrecoverable(place, journal):
-            _keep_edits(place, journal.modified, reporter)
+            _keep_edits(place, journal.modified, place.current_change, reporter)
             _discard(place.current_change, place)
             reporter.notice("Discarded", f"an interrupted change: {reason}")
         elif journal.is_verified:
             if not is_own:
-                _keep_edits(place, journal.modified, reporter)
+                _keep_edits(place, journal.modified, place.current_change, reporter)
             _publish_change(place, journal, reporter)
         else:
             _restore(place, journal, reporter)
@@ -463,18 +468,19 @@ def recover(
 
 
 def _keep_edits(
-    place: EnvironmentPaths, names: Iterable[str], reporter: Reporter
+    place: EnvironmentPaths, names: Iterable[str], journal: Path, reporter: Reporter
 ) -> None:
     """Link modified files out of a journal, which the next change removes.
 
     Args:
-        place: The environment, whose current change was interrupted.
+        place: The environment.
         names: The modified files, which the change or another tool replaced.
+        journal: The folder of the journal.
         reporter: Reports the folder of the links.
     """
     folder = place.work / f"edited-{os.urandom(4).hex()}"
     for name in names:
-        _link(previous_files(place.current_change) / name, folder / name)
+        _link(previous_files(journal) / name, folder / name)
     if exists(folder):
         text = f"{join_names([*names])} in {folder} (modified by you, replaced since)"
         reporter.notice("Kept", text)
@@ -603,7 +609,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
     replaced = kept.union(written).intersection(journal.modified)
-    _keep_edits(place, sorted(replaced), reporter)
+    _keep_edits(place, sorted(replaced), place.current_change, reporter)
     _discard(place.current_change, place)
 
 
@@ -703,7 +709,7 @@ def _finish_rebuild(
 def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Copy the lock file of a rebuilt environment to its folder, or warn."""
     try:
-        publish_lock(place)
+        publish_lock(place, reporter)
     except InstallationError as error:
         reporter.warn(f"{error.message}; {place.root} has the same lock file")
 
@@ -831,6 +837,8 @@ def _reverse_change(
     restored = _read_copied(place, staging)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
     excluded |= find_recorded_files(_select(changed, restored), staging)
+    lost = excluded.intersection(journal.modified)
+    _keep_edits(place, sorted(lost), place.last_change, reporter)
     present = read_packages(place.find_packages_folders())
     names = journal.packages.keys() - set(changed)
     return plan_change(

@@ -384,6 +384,8 @@ def _unpack_into_staging(
         wheels=wheels,
     )
     words = ["--no-deps", "--requirements", str(private_lock)]
+    # UV_BUILD_CONSTRAINT is a list that is split at spaces.
+    words += ["--build-constraints", str(constraints)]
     words += ["--config-file", str(settings)]
     if wheels:
         # Lock files do not contain build requirements.
@@ -405,12 +407,8 @@ def _unpack_into_staging(
         # The scripts must start the interpreter of the final environment.
         python = place.find_interpreter()
         words += ["--prefix", str(place.staging)]
-    variables = {
-        "UV_BUILD_CONSTRAINT": str(constraints),
-        **create_sync_variables(builds, site),
-    }
     command = uv.pip_command("install", python, *words)
-    return transfer.run(command, variables, session)
+    return transfer.run(command, create_sync_variables(builds, site), session)
 
 
 def _format_torch_requirement(lock: Lock) -> str:

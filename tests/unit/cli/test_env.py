@@ -7,6 +7,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.env import _confirm_removal
+from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment, write_files
 
@@ -20,3 +21,11 @@ def test_all_user_files_are_printed_before_removal(tmp_path, monkeypatch):
     printed = io.StringIO()
     Terminal(err=printed).fault(refused.value)
     assert all(name in printed.getvalue() for name in names)
+
+
+def test_removal_question_requires_a_finished_change(tmp_path, capsys):
+    venv = make_environment(tmp_path / ".venv", "old")
+    write_files(tmp_path, ".venv.gpuinstall/changing/journal.json")
+    assert run_command_line(["env", "remove", "--venv", str(venv)]) == 4
+    assert "was interrupted" in capsys.readouterr().err
+    assert venv.exists()

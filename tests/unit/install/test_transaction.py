@@ -27,6 +27,7 @@ from gpuinstall.install.file_change import find_staged_files, plan_change
 from gpuinstall.install.journal import Owner, read_journal
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import apply_change, replace_environment
+from gpuinstall.lock.file.lock import parse
 from tests.lab.cases import mostly_heavy
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
@@ -765,10 +766,11 @@ def test_rebuild_reports_before_its_journal_is_kept(place):
 
 
 def test_compiled_files_of_the_user_are_kept(place, site):
-    mine = site / "alpha/__pycache__/old.mine.pyc"
-    mine.write_text("mine")
+    names = {"old.mine.pyc", "old.v2.pyc", "old.cpython-312.mine.pyc"}
+    folder = site / "alpha/__pycache__"
+    write_files(folder, "old.cpython-312.opt-2.pyc", "old.pypy311.pyc", *names)
     change(place)
-    assert [path.name for path in mine.parent.iterdir()] == [mine.name]
+    assert {path.name for path in folder.iterdir()} == names
 
 
 def rebuilt(place):
@@ -1005,6 +1007,22 @@ def verified(site):
     journals.write_journal(journal, place, place.current_change)
 
 
+def test_recovery_keeps_lock_file_changed_since(place, site):
+    mark(place, "first")
+    lock = place.folder / environments.MARKER.lock
+    text = environments.lock_text()
+    (place.root / lock.name).write_text(text)
+    digest = parse(lock.name, text).sha256
+    replace(environments.MARKER, lock_sha256=digest).write(place.venv)
+    begun(place)
+    verified(site)
+    write(lock, "mine")
+    os.utime(lock, (time.time() + 1, time.time() + 1))
+    notices = heal_now(place).notices
+    assert lock.read_text() == "mine"
+    assert f"Kept {lock} (modified since)" in notices
+
+
 def unmarked(site):
     (site.parents[2] / "gpuinstall.json").unlink()
 
@@ -1028,6 +1046,7 @@ def test_recovery_keeps_edits_for_good(place, site, meanwhile):
 
 
 def test_rollback_keeps_packages_changed_by_another_tool(place, site):
+    (site / "alpha" / "old.py").write_text("mine")
     change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
     shutil.rmtree(site / "alpha-2.dist-info")
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
@@ -1037,6 +1056,8 @@ def test_rollback_keeps_packages_changed_by_another_tool(place, site):
     assert now[f"{SITE}/beta.py"] == "b"
     assert "not rolled back" in listener.warnings[0]
     assert listener.warnings[0].endswith("since: alpha")
+    [copy] = place.work.glob("edited-*/lib/**/old.py")
+    assert copy.read_text() == "mine"
 
 
 @pytest.mark.parametrize("text", ["", "t"])

@@ -77,6 +77,12 @@ class Workshop:
         cache = self.caches / "uv"
         if not cache.exists():
             copy_used_cache(cache)
+        self._temporary.mkdir(exist_ok=True)
+
+    @property
+    def _temporary(self) -> Path:
+        # Windows' folder contains the user's name, which may have a space.
+        return self.caches / "temporary files"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -86,6 +92,7 @@ class Workshop:
             "XDG_CACHE_HOME": str(self.caches / "xdg"),
             "UV_CACHE_DIR": str(self.caches / "uv"),
             "XDG_STATE_HOME": str(self.caches / "state"),
+            "TMPDIR": str(self._temporary),
             **self.variables,
         }
 

@@ -279,6 +279,11 @@ def is_remote(address: str) -> bool:
     return re.match(r"[A-Za-z+]{2,}:", address) is not None
 
 
+def normalize_file_url(address: str) -> str:
+    """Return ``file:/path`` and ``file://localhost/path`` as ``file:///path``."""
+    return re.sub(r"(?i)^file:(//localhost)?/(?!/)", "file:///", address)
+
+
 def find_url_fault(address: str) -> str:
     """Return why a URL is ambiguous for some programs, or ""."""
     plain = re.sub(_MARKS, "", address.strip())

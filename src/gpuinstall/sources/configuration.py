@@ -30,6 +30,7 @@ from gpuinstall.base.owners import is_foreign
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
+    normalize_file_url,
     parse_constraint,
     parse_requirement,
 )
@@ -634,6 +635,7 @@ def _resolve_path(
     """
     # The path of an index needs a leading dot. "simple" would be the name of an index, and
     # "index.example/simple" a URL without its scheme.
+    address = normalize_file_url(address)
     is_index = "index" in option and address.startswith(".")
     if not is_index and (option != "find-links" or "://" in address):
         return address

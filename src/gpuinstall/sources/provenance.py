@@ -22,6 +22,7 @@ from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import (
     Requirement,
     find_url_fault,
+    normalize_file_url,
     parse_standard_marker,
 )
 from gpuinstall.base.text import TOKEN, remove_logins
@@ -352,6 +353,7 @@ def create_setting(
             row = load_rules()[tool, f"{key} (torch)"]
     effect = row.declared_effect
     is_address = effect.is_reported or effect.value.is_compared
+    value = normalize_file_url(value) if is_address else value
     fault = find_url_fault(value) if is_address else ""
     if is_address and TOKEN.search(value):
         fault = "it contains a token, which locks would record; put the token into a netrc file"

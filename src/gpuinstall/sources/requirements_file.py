@@ -28,6 +28,7 @@ from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     is_remote,
+    normalize_file_url,
     normalize_name,
     parse_requirement,
     remove_duplicates,
@@ -526,7 +527,7 @@ def _read_options(
             raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
-        if option == "--find-links" and "://" not in value:
+        if option == "--find-links" and "://" not in normalize_file_url(value):
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
@@ -130,25 +131,35 @@ def update_catalog(
     shipped = [
         build for build in catalog.builds if build.learned is None or build.absent
     ]
-    live = read_live_catalog(
+    read = partial(
+        read_live_catalog,
         replace(catalog, builds=tuple(shipped)),
         machine,
         request.request,
-        reporter,
-        excluded=list_unselectable_backends(request.outcome, rules),
         sources=sources,
         client=client,
     )
+    excluded = list_unselectable_backends(request.outcome, rules)
+    live = read(reporter, excluded=excluded)
+    outcome = choose(machine, request.request, live)
+    if isinstance(outcome, Rejected) and isinstance(request.outcome, Plan):
+        # The refusal suggests the CPU build only if its index lists it.
+        excluded = list_unselectable_backends(outcome, rules)
+        live = read(Reporter(), excluded=excluded)
+        outcome = choose(machine, request.request, live)
     reader = make_reader(session, reporter)
     unread = [build for build in live.builds if build.unread]
-    live = _add_inspected_builds(live, unread, reader.find_cached_row)
+    if unread:
+        live = _add_inspected_builds(live, unread, reader.find_cached_row)
+        outcome = choose(machine, request.request, live)
     for _ in range(MAX_TURNS):
-        to_read = _select_builds_to_read(choose(machine, request.request, live))
+        to_read = _select_builds_to_read(outcome)
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
         reporter.wait(f"inspecting {names} (not in the catalog)")
         live = _add_inspected_builds(live, to_read, reader.read_torch_row)
+        outcome = choose(machine, request.request, live)
     return live
 
 

@@ -280,7 +280,7 @@ def is_remote(address: str) -> bool:
 
 
 def normalize_file_url(address: str) -> str:
-    """Return ``file:/path`` and ``file://localhost/path`` as ``file:///path``."""
+    """Return a ``file:`` URL without its host, as ``file:///path``."""
     return re.sub(r"(?i)^file:(//localhost)?/(?!/)", "file:///", address)
 
 

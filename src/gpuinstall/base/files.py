@@ -356,8 +356,7 @@ def open_atomically(
 
     Args:
         path: The file.
-        folder: The folder of the temporary file, on the same file system. None: the
-            folder of ``path``.
+        folder: The folder of the temporary file. None: the folder of ``path``.
         is_private: Whether only this user may read the file.
         is_cached: Whether the file can be fetched again and needs no fsync.
 
@@ -375,10 +374,36 @@ def open_atomically(
                 if not is_cached:
                     file.flush()
                     os.fsync(file.fileno())
-            part.replace(path)
+            move_file(part, path)
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def move_file(source: Path, destination: Path) -> None:
+    """Move a file atomically, even to another file system.
+
+    Args:
+        source: The file. It is copied, not removed, if it is on another file system.
+        destination: The new path. An existing file is replaced.
+
+    Raises:
+        OSError: The file cannot be moved. The destination is unchanged.
+    """
+    try:
+        os.replace(source, destination)  # noqa: PTH105  for thousands of files
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        import shutil  # slow to import
+
+        part = destination.with_name(f".{destination.name[:40]}.{os.urandom(4).hex()}")
+        try:
+            shutil.copy2(source, part, follow_symlinks=False)
+            part.replace(destination)
+        finally:
+            with suppress(OSError):
+                part.unlink()
 
 
 def _create_temporary(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:

@@ -7,11 +7,9 @@ incomplete, and all other files are unchanged. ``journal.py`` describes the jour
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +24,7 @@ from gpuinstall.base.files import (
     display_path,
     has_text,
     link_or_copy,
+    move_file,
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
@@ -184,7 +183,7 @@ def _apply(change: Change) -> list[str]:
                     check_not_redirected(place.root, folder, mounts)
                     checked = mounts
                 if name in change.added:
-                    _move(change.added[name], place.root / name)
+                    move_file(change.added[name], place.root / name)
                 else:
                     (place.root / name).unlink(missing_ok=True)
     _remove_leftovers(place, change.names)
@@ -254,29 +253,6 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
             path.parent.mkdir(parents=True, exist_ok=True)
         # Its own parent may have become a link in the meantime.
         check_not_redirected(place.root, posixpath.dirname(name), ())
-
-
-def _move(source: Path, destination: Path) -> None:
-    """Move a file atomically, even to another file system.
-
-    Args:
-        source: The file. It is copied, not removed, if it is on another file system.
-        destination: The new path. An existing file is replaced.
-
-    Raises:
-        OSError: The file cannot be moved. The destination is unchanged.
-    """
-    try:
-        os.replace(source, destination)  # noqa: PTH105  for thousands of files
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        part = destination.with_name(f".{destination.name[:40]}.{os.urandom(4).hex()}")
-        try:
-            shutil.copy2(source, part, follow_symlinks=False)
-            part.replace(destination)
-        finally:
-            remove_file(part)
 
 
 _COMPILED = re.compile(r"([^.]+)\.(?:cpython|pypy|graalpy)[\d-]+(?:\.opt-\w+)?\.pyc")
@@ -655,7 +631,7 @@ def _restore_file(
         return False
     part = place.work / f".back.{os.urandom(4).hex()}"
     link_or_copy(previous_files(place.current_change) / name, part)
-    _move(part, path)
+    move_file(part, path)
     return True
 
 

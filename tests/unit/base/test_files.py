@@ -26,6 +26,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.removal import iter_files, remove_path
 from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
+from tests.lab.mounts import mounted
 from tests.lab.nobody import NOBODY, open_folder, run_as_nobody
 
 
@@ -212,3 +213,12 @@ def test_files_in_shared_memory_are_replaced():
         check_outside(file, file, "a.txt, line 1")
 
         assert file.read_text("utf-8") == "now\n"
+
+
+@pytest.mark.root
+def test_file_on_another_file_system_is_replaced(tmp_path):
+    """An environment can be a mount of its own."""
+    with mounted(tmp_path / "venv", "-t", "tmpfs", "none") as venv:
+        write_atomically(venv / "marker", "new", tmp_path)
+        assert [path.read_text() for path in venv.iterdir()] == ["new"]
+    assert {path.name for path in tmp_path.iterdir()} == {"venv"}

@@ -170,6 +170,14 @@ class NvidiaRules(Rules):
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
+            excluded = [
+                gpu.label
+                for gpu, chip in _find_known_chips(self.machine.gpus)
+                if (first := self._driver.find_first_driver(chip))
+                and first.branch > last
+            ]
+            if excluded:
+                newer += f"; these drivers do not support {' and '.join(excluded)}"
         newer += self._driver.describe_unsupported_gpus(
             [chip for _, chip in _find_known_chips(gpus)]
         )

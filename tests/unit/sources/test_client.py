@@ -2,6 +2,7 @@
 
 import os
 import socket
+import ssl
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -333,6 +334,27 @@ def test_only_configured_certificates_are_trusted(certificate, tmp_path):
     assert page.text == "safe"
     assert caught.value.why == "its certificate could not be verified"
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
+
+
+def test_ca_certificates_are_parsed_once(certificate, tmp_path, monkeypatch):
+    loaded = []
+    load = ssl.SSLContext.load_verify_locations
+
+    def count(context, *files):
+        loaded.append(files)
+        load(context, *files)
+
+    def respond(_path, _headers):
+        time.sleep(0.2)
+        return Answer(200, b"safe", "text/html")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", count)
+    host = Host("tls", respond, certificate=certificate)
+    urls = [f"{host.url}/{number}/" for number in range(4)]
+    with Client(str(certificate), cache=tmp_path) as client, ThreadPoolExecutor() as at:
+        assert all(at.map(client.page, urls))
+    host.close()
+    assert len(loaded) == 1
 
 
 def test_host_with_server_error_is_unreachable(host, client):

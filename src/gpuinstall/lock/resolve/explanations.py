@@ -473,7 +473,7 @@ class ResolutionExplanation:
             ]
             try:
                 found = map_concurrently(
-                    self._index.reader.file_names, others, WHEELS_AT_ONCE
+                    self._index.reader.library_names, others, WHEELS_AT_ONCE
                 )
                 lacking.difference_update(*found)
             except InstallationError:

@@ -72,6 +72,8 @@ _REQUIRED = re.compile(r"[a-z0-9][\w.-]*", re.IGNORECASE | re.ASCII)
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
 """Cache key suffixes for METADATA of the index and of the wheel."""
+LIBRARIES = "its libraries"
+"""The cache key suffix for the file names of a wheel's libraries."""
 ANY_BACKEND = "any"
 """The backend in cache keys of wheels that suit every torch build."""
 
@@ -209,13 +211,18 @@ class Reader(Value):
             self._cache_metadata(wheel, OF_WHEEL, text)
         return parse_metadata(text)
 
-    def file_names(self, wheel: Wheel) -> set[str]:
-        """Return the names of the files in a wheel.
+    def library_names(self, wheel: Wheel) -> set[str]:
+        """Return the file names of the libraries in a wheel.
 
         Raises:
             InstallationError: The wheel cannot be read.
         """
-        return {basename(path) for path in self._open(wheel).members}
+        text = self._read_cached_metadata(wheel, LIBRARIES)
+        if text is None:
+            names = map(basename, self._open(wheel).members)
+            text = "\n".join(filter(_LIBRARY_ENDING.search, names))
+            self._cache_metadata(wheel, LIBRARIES, text)
+        return set(text.split("\n"))
 
     def _fetch_metadata(self, wheel: Wheel) -> str | None:
         """Return METADATA from the index, or None if the index lacks it."""

@@ -194,6 +194,25 @@ def test_cached_rows_are_not_read_again(reader, tmp_path):
     assert again.code_bytes_read == reader.code_bytes_read
 
 
+def test_library_names_are_read_once(reader, tmp_path):
+    modules = {"painter/libbrush.so": "brush", "painter/colors.py": ""}
+    own = wheel(tmp_path, "painter", modules=modules)
+    answer = serving((tmp_path / own.filename).read_bytes())
+    requests = []
+
+    def serve(*request):
+        requests.append(request)
+        return answer(*request)
+
+    with server(serve) as here:
+        own = replace(own, url=f"{here.url}/a", sha256="a" * 64)
+        assert reader.library_names(own) == {"libbrush.so"}
+        before = len(requests)
+        assert reader.library_names(own) == {"libbrush.so"}
+
+    assert len(requests) == before > 0
+
+
 def test_github_redirect_to_other_host_is_rejected():
     hosts = load_extensions().redirect_hosts("github.com")
 

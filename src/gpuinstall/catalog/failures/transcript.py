@@ -54,7 +54,7 @@ _ANSWER = re.compile(
 _INFORMATION = re.compile(
     r"(?:^|:\d+ |\] )NCCL INFO |\bptxas (?:info|warning)\b|\b(?:Pending)?(?:Deprecation|Future)Warning\b"
     r"|[:(]\d+(?::\d+)?\)?: (?:warning|note)\b"
-    r"|\bunable to initialize backend '(?!cuda|gpu)|disabling parallel compilation"
+    r"|\bunable to initialize backend '(?!cuda|gpu)|disabling parallel compilation|cannot find co in the bundle"
     r"|^(?!.*(?:\bcpu\b|nouveau|error|fail)).*(?:\bfalling back to\b|not using it\b|\bsub-?optimal\b)",
     re.IGNORECASE,
 )

@@ -491,9 +491,10 @@ def remove_marker(requirement: Requirement) -> Requirement:
 
 
 def format_limit(requirement: Requirement) -> str:
-    """Return a requirement, with its file unless the user typed it."""
+    """Return a requirement without its marker, and with its file, if any."""
     origin = requirement.origin
-    return f"{requirement.text} ({origin})" if origin.is_in_file else requirement.text
+    text = remove_marker(requirement).text
+    return f"{text} ({origin})" if origin.is_in_file else text
 
 
 def shorten_explanation(account: str) -> str:

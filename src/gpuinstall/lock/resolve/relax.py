@@ -45,6 +45,9 @@ ResolveAlternative = Callable[
 PINS_ALONE = 6
 """Maximum number of pins to drop individually, last one first."""
 
+MOST_PINS = 24
+"""Maximum number of pins for which ``--relax`` is tried and suggested."""
+
 _REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE, TORCH_ADDED}
 """The codes of errors that other versions of pinned packages may avoid."""
 
@@ -133,7 +136,8 @@ def suggest_relax(
         resolve: Resolves one alternative.
     """
     pins = _find_program_pins(requests)
-    if not pins or refusal.code not in _REFUSALS_OF_PINS:
+    # uv would drop most pins of a frozen file, after minutes.
+    if not 0 < len(pins) <= MOST_PINS or refusal.code not in _REFUSALS_OF_PINS:
         return
     sourcing = replace(session.sourcing, only_binary=True)
     quiet = replace(session, reporter=Reporter(), sourcing=sourcing)

@@ -16,7 +16,6 @@ from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.shell import join_command
-from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import plan_or_raise
@@ -342,13 +341,16 @@ def _explain_added_torch(refused: RefusedInput, resolver: Resolver) -> Conflict 
     torch = next(iter(resolver.index.builds().values())).torch
     wheel = resolver.index.find_wheel("torch", torch)
     causes = {
-        limit: f"torch {torch} requires {remove_marker(one)}"
+        format_limit(limit): f"torch {torch} requires {remove_marker(one)}"
         for one in (resolver.index.read_metadata_requirements(wheel) if wheel else ())
         for limit in resolver.index.find_limits(one.name)
         if one.pinned and not limit.allows(one.pinned)
     }
-    limits = join_names([*map(format_limit, causes)]) or "the other packages"
-    reasons = [*dict.fromkeys(causes.values()), "no requested package requires torch"]
+    limits = next(iter(causes), "the other packages")
+    if len(causes) > 1:
+        limits = f"{limits} and {len(causes) - 1} more"
+    cause = [*causes.values()][:1]
+    reasons = [*cause, "no requested package requires torch"]
     hint = "Request other versions"
     files = dict.fromkeys(one.origin.file for one in requirements if one.origin.line)
     if files and all(one.origin.line for one in requirements):

@@ -230,6 +230,14 @@ def test_releases_incompatible_with_pinned_torch_are_skipped(
     assert len(read_versions(session, "painter")) <= 12
 
 
+def test_releases_that_requirements_forbid_are_not_read(folder, libraries, session):
+    make_history(folder, libraries, "limited", [RUNS, NEWER_CUDA, NEWER_CUDA])
+    publish(folder, "limiting", "1", "limited>=2")
+
+    assert resolve_if_possible("limited limiting", session) is None
+    assert read_versions(session, "limited") == {"2", "3"}
+
+
 def test_dependency_built_for_older_cuda_selects_matching_torch(
     folder, libraries, session
 ):

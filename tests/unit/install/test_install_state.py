@@ -115,6 +115,10 @@ EXAMPLES = {
         state(replace(PROVEN, has_python=False)),
         "the folder's",
     ),
+    "made of the lock, and without its pip": (
+        state(replace(PROVEN, lacks_pip=True)),
+        "the folder's",
+    ),
     "an upgrade": (state(PROVEN, UPGRADE), "a new one"),
     "no lock, and none is to be made": (state(NOTHING, LOCKED), "lock-missing"),
     "no lock that fits, and none is to be made": (

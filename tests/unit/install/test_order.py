@@ -33,8 +33,9 @@ url = "https://index.example/small-{version}-py3-none-any.whl"
 hashes = {{ sha256 = "2222222222222222222222222222222222222222222222222222222222222222" }}
 """
 CALLS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
+METADATA = "small-2.dist-info/METADATA"
 OLD = {"small/__init__.py": "1", "small/gone.py": "1"}
-NEW = {"small/__init__.py": "2", "small/new.py": "2"}
+NEW = {"small/__init__.py": "2", "small/new.py": "2", METADATA: "2"}
 
 
 class Killed(BaseException):
@@ -87,7 +88,7 @@ def put(root, version, files):
         (root / SITE / file).parent.mkdir(parents=True, exist_ok=True)
         (root / SITE / file).write_text(text)
     rows = {file: text.encode() for file, text in files.items()}
-    (root / SITE / name).parent.mkdir(parents=True)
+    (root / SITE / name).parent.mkdir(parents=True, exist_ok=True)
     (root / SITE / name).write_bytes(record(rows, name))
 
 
@@ -172,6 +173,7 @@ def test_environment_change_steps_run_in_order(place):
         steps.made.index(("sync", ".venv.gpuinstall"), journal),
         min(files),
         max(files),
+        steps.made.index(("replace", f".venv/{SITE}/{METADATA}")),
         steps.made.index(("replace", f".venv/{SITE}/small-2.dist-info/RECORD")),
         steps.made.index(("unlink", f".venv/{SITE}/small-1.dist-info/RECORD")),
         steps.made.index(("replace", "stamp.json")),

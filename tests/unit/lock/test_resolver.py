@@ -5,6 +5,7 @@ from packaging.version import InvalidVersion
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.file.lock import is_placeholder, placeholder_hash
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge
 from gpuinstall.lock.uv.builds import load_known_builds
 from gpuinstall.lock.uv.project import format_simple_page
 from gpuinstall.sources.web import Page
@@ -79,3 +80,8 @@ def test_extra_indexes_precede_the_default_index(tmp_path):
     assert parse_page(Page(page, "text/html", "")) == ()
     assert settings["exclude-newer"] == "2026-01-01"
     assert settings["exclude-newer-package"] == {"torch": False, "triton": False}
+
+
+def test_many_uninspected_releases_are_only_counted():
+    known = Knowledge.from_facts([Fact("a", str(n), unread="large") for n in range(4)])
+    assert known.format_unread_releases("a") == " (4 releases were not inspected)"

@@ -268,9 +268,21 @@ def test_errors_similar_to_gpu_failures_are_reported_separately(name):
     assert [other.id for other in lookalikes(text)] == [name]
 
 
-def test_required_package_that_is_missing_is_no_failure():
-    text = "ImportError: torchao is required for int8 weights but is not installed."
-    assert [other.id for other in lookalikes(text)] == ["package-missing"]
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "ImportError: torchao is required for int8 weights but is not installed.",
+            "package-missing",
+        ),
+        (
+            "use_libuv was requested but PyTorch was built without libuv support",
+            "libuv",
+        ),
+    ],
+)
+def test_error_without_gpu_cause_is_no_failure(text, name):
+    assert [other.id for other in lookalikes(text)] == [name]
 
 
 def test_built_for_cause_states_the_version_that_differs():

@@ -1,5 +1,6 @@
 """Tests of the index pages that ``lock`` requests."""
 
+from tests.lab.driver import A100, FakeDriver
 from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
@@ -17,3 +18,12 @@ def test_lock_requests_only_index_pages_it_needs(tmp_path):
     assert {name for _, name in packages} == {"torch", "triton"}
     # These backends have no code for the GPU.
     assert {backend for backend, _ in packages}.isdisjoint({"cu124", "cu126"})
+
+
+def test_added_package_requests_pages_of_one_backend(workshop, stand_in, play):
+    play(FakeDriver((A100,)))
+    workshop.succeed("install", "torch")
+    stand_in.torch.log.clear()
+    workshop.succeed("install", "numpy")
+    backends = {request.path.split("/")[2] for request in stand_in.torch.log}
+    assert backends == {"cu130"}

@@ -114,6 +114,10 @@ def shorter_file(site):
     (site / "alpha/__init__.py").write_text("al")
 
 
+def edited_file(site):
+    (site / "alpha/__init__.py").write_text("ALPHA")
+
+
 def linked_folder(site):
     (site / "alpha").rename(site / "elsewhere")
     (site / "elsewhere/__init__.py").unlink()
@@ -129,6 +133,7 @@ FAULTS: dict[str, tuple[Any, set[str]]] = {
     "a missing file": (missing_file, {"alpha"}),
     "a link instead of its folder": (linked_folder, set()),
     "a shorter file": (shorter_file, {"alpha"}),
+    "an edited file": (edited_file, set()),
 }
 
 

@@ -117,8 +117,11 @@ def _write_locks(
         for text in find_outdated_warnings(made, project.folder, targets):
             options.terminal.warn(text)
     for lock in made:
-        for reason in project.later_gate.find_rejections(lock):
-            text = f"{reason.message}: gpuinstall sync rejects {lock.name} unless trusted-sources lists it"
+        if reasons := [*project.later_gate.find_rejections(lock)]:
+            others = len(reasons) - 1
+            text = f"{reasons[0].message}: gpuinstall sync rejects {lock.name} unless trusted-sources lists it"
+            if others:
+                text += f" (and the sources of {format_count(others, 'more package')})"
             options.terminal.warn(text)
     rows: list[Row] = []
     for written in locks:

@@ -138,13 +138,17 @@ def list_newest_reasons(
         )
     context = context.with_gpus_at(best.supported_gpus)
     newer = _find_newer_builds(best, others)
+    constraints = context.program_constraints
+    if constraints and constraints.without == constraints.torch:
+        # No other package excludes a newer torch that runs.
+        newer = [each for each in newer if each.reason_code != HELD_BACK]
     yield (
         _find_program_limit(newer, context)
         or _find_catalog_limit(best, newer, context)
         or _explain_newest_torch(best, newer, context)
     )
-    if context.program_constraints:
-        for text in context.program_constraints.held_back:
+    if constraints:
+        for text in constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
         # If the build has no code for a GPU, a newer driver does not help.

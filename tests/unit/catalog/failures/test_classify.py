@@ -155,6 +155,7 @@ def test_cause_and_fix_depend_on_the_platform():
             row.get("is") in {None, *(cause.id for cause in causes[:1])}
             and row.get("fix", "") in fix
             and row.get("never", "no command") not in fix
+            and row.get("why", "") in "".join(cause.why for cause in causes[:1])
             and bool(causes) == ("fix" in row)
         )
         if not is_right:

@@ -106,7 +106,8 @@ def make_lock_requests(
         if request.targets:
             raise UsageError(
                 "machine-and-target",
-                "--target cannot be combined with --machine or --gpu",
+                "--target cannot be combined with --machine, --gpu, --driver, --os, --arch, or --glibc",
+                hint="Omit --target; --backend selects the build for the described machine",
             )
         one = LockRequest(machine, request, catalog, builds_here=False)
         return (_add_selected_extras(project, one),)

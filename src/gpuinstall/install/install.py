@@ -370,7 +370,7 @@ def _apply_change(
     if planned.action is not Action.BUILD:
         yield place
         # The lock file may be missing from the folder even if nothing changed.
-        publish_lock(place, reporter)
+        publish_lock(place)
     elif planned.change.is_rebuild:
         yield EnvironmentPaths(place.staging)
         replace_environment(place, place.staging, reporter)

@@ -130,13 +130,6 @@ def previous_files(folder: Path) -> Path:
     return folder / "before"
 
 
-def is_modified_since(file: Path, folder: Path) -> bool:
-    """Return whether a file was modified after a journal was written."""
-    _, modified_ns, _ = read_file_stamp(str(file))
-    _, written_ns, _ = read_file_stamp(str(folder / _RECORD))
-    return 0 < written_ns < modified_ns
-
-
 def find_replaced_edits(folder: Path) -> list[str]:
     """Return modified files that only a journal has, relative to it."""
     journal = read_journal(folder)

@@ -63,7 +63,6 @@ from gpuinstall.install.journal import (
     Journal,
     Owner,
     is_journal,
-    is_modified_since,
     previous_files,
     read_folder_identity,
     read_journal,
@@ -302,15 +301,27 @@ def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
 
 
 def _publish_change(
-    place: EnvironmentPaths, journal: Journal, reporter: Reporter
+    place: EnvironmentPaths,
+    journal: Journal,
+    reporter: Reporter,
+    edited_lock: Path | None = None,
 ) -> None:
     """Copy the new lock file into the project folder, and report edited files.
+
+    Args:
+        place: The environment.
+        journal: The journal of the change.
+        reporter: Reports the files.
+        edited_lock: The project's lock file if it is newer than the change. It is kept.
 
     Raises:
         InstallationError: The lock file cannot be written. The next command rolls the change back.
     """
     try:
-        publish_lock(place, reporter)
+        if edited_lock:
+            reporter.notice("Kept", f"{edited_lock} (modified since)")
+        else:
+            publish_lock(place)
     except InstallationError:
         failed = replace(journal, is_verified=False)
         write_journal(failed, place, place.current_change)
@@ -368,19 +379,24 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
     remove_path(place.scratch)
 
 
-def publish_lock(place: EnvironmentPaths, reporter: Reporter) -> None:
+def publish_lock(place: EnvironmentPaths) -> None:
     """Copy an environment's lock file, if intact, into the project folder."""
     own = read_environment_lock(place.root)
-    if own is None:
-        return
-    lock = place.folder / own.name
-    if has_text(lock, own.text):
-        return
-    if is_modified_since(lock, place.current_change):
-        reporter.notice("Kept", f"{lock} (modified since)")
-    else:
+    if own and not has_text(place.folder / own.name, own.text):
+        lock = place.folder / own.name
         write_atomically(lock, own.text, place.work if exists(place.work) else None)
         sync_folder(lock.parent)
+
+
+def _find_edited_lock(place: EnvironmentPaths) -> Path | None:
+    """Return the project's lock file if it was changed since a change was killed."""
+    own = read_environment_lock(place.root)
+    if own is None:
+        return None
+    lock = place.folder / own.name
+    previous = previous_files(place.current_change) / own.name
+    is_known = has_text(lock, own.text) or is_same_file(lock, previous)
+    return lock if exists(lock) and not is_known else None
 
 
 def recover(
@@ -433,9 +449,11 @@ def recover(
             _discard(place.current_change, place)
             reporter.notice("Discarded", f"an interrupted change: {reason}")
         elif journal.is_verified:
+            edited_lock = None
             if not is_own:
                 _keep_edits(place, journal.modified, place.current_change, reporter)
-            _publish_change(place, journal, reporter)
+                edited_lock = _find_edited_lock(place)
+            _publish_change(place, journal, reporter, edited_lock)
         else:
             _restore(place, journal, reporter)
             is_undone = True
@@ -685,7 +703,7 @@ def _finish_rebuild(
 def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Copy the lock file of a rebuilt environment to its folder, or warn."""
     try:
-        publish_lock(place, reporter)
+        publish_lock(place)
     except InstallationError as error:
         reporter.warn(f"{error.message}; {place.root} has the same lock file")
 

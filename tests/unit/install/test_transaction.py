@@ -1007,17 +1007,30 @@ def verified(site):
     journals.write_journal(journal, place, place.current_change)
 
 
-def test_recovery_keeps_lock_file_changed_since(place, site):
+def write_own_lock(place):
+    """Write an environment's copy of its lock file; return the project's path."""
     mark(place, "first")
     lock = place.folder / environments.MARKER.lock
     text = environments.lock_text()
     (place.root / lock.name).write_text(text)
     digest = parse(lock.name, text).sha256
     replace(environments.MARKER, lock_sha256=digest).write(place.venv)
+    return lock
+
+
+def test_lock_file_with_a_future_time_is_replaced(place):
+    lock = write_own_lock(place)
+    write(lock, "of a clock that is ahead")
+    os.utime(lock, (time.time() + 1000, time.time() + 1000))
+    change(place)
+    assert lock.read_text() == environments.lock_text()
+
+
+def test_recovery_keeps_lock_file_changed_since(place, site):
+    lock = write_own_lock(place)
     begun(place)
     verified(site)
     write(lock, "mine")
-    os.utime(lock, (time.time() + 1, time.time() + 1))
     notices = heal_now(place).notices
     assert lock.read_text() == "mine"
     assert f"Kept {lock} (modified since)" in notices

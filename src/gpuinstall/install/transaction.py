@@ -41,6 +41,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names
 from gpuinstall.base.values import replace
+from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.discarding import discard_folder, find_user_files
 from gpuinstall.environments.environment import NAME, package_versions, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
@@ -389,7 +390,7 @@ def publish_lock(place: EnvironmentPaths) -> None:
 
 
 def _find_edited_lock(place: EnvironmentPaths) -> Path | None:
-    """Return the project's lock file if it was changed since a change was killed."""
+    """Return the project's lock file if it was changed since the kill."""
     own = read_environment_lock(place.root)
     if own is None:
         return None
@@ -602,7 +603,9 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         reporter.notice(
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
-    replaced = kept.union(written).intersection(journal.modified)
+    replaced = previous.intersection(kept.union(written)) - {*journal.own}
+    # The journal does not list files that were saved during the change.
+    replaced -= find_intact_files(_read_copied(place, copies), copies, replaced)
     _keep_edits(place, sorted(replaced), place.current_change, reporter)
     _discard(place.current_change, place)
 

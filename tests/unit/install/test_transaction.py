@@ -113,9 +113,10 @@ def change(place, *arguments):
     return listener
 
 
-def begun(place):
+def begun(place, meanwhile=lambda: None):
     """Apply a change, and simulate a kill before the commit."""
     change = planned(place)
+    meanwhile()
     transaction._write_journal(change)
     transaction._apply(change)
     # The process no longer exists.
@@ -1008,7 +1009,7 @@ def verified(site):
 
 
 def write_own_lock(place):
-    """Write an environment's copy of its lock file; return the project's path."""
+    """Write an environment's copy of its lock; return the project's path."""
     mark(place, "first")
     lock = place.folder / environments.MARKER.lock
     text = environments.lock_text()
@@ -1056,6 +1057,15 @@ def test_recovery_keeps_edits_for_good(place, site, meanwhile):
     assert not edited.exists() or edited.read_text() == "mine, since"
     assert f"Kept {name} in {folder} (modified by you, replaced since)" in notices
     assert (place.work / ".gitignore").exists()
+
+
+def test_recovery_keeps_files_saved_during_the_change(place, site):
+    edited = site / "alpha" / "old.py"
+    begun(place, lambda: edited.write_text("mine"))
+    edited_again(site)
+    heal_now(place)
+    [copy] = place.work.glob("edited-*/lib/**/old.py")
+    assert copy.read_text() == "mine"
 
 
 def test_rollback_keeps_packages_changed_by_another_tool(place, site):

@@ -20,7 +20,11 @@ from gpuinstall.catalog.failures.classify import (
     rank,
     requested,
 )
-from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
+from gpuinstall.catalog.failures.table import (
+    Failure,
+    load_failures,
+    load_lookalikes,
+)
 from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.diagnose.predicates import local_fact
 from gpuinstall.diagnose.reading import LocalReading
@@ -115,8 +119,11 @@ def explain_text(
     machine = reading.machine
     causes = rank(comparison.left)
     lookalikes = find_matches(load_lookalikes(), circumstances)
+    found = causes_of(causes, circumstances, machine, placeholders, others=lookalikes)
+    if comparison.confirmed:
+        found = _with_local_fixes(found, circumstances, reading)
     return Explanation(
-        causes_of(causes, circumstances, machine, placeholders, others=lookalikes),
+        found,
         comparison.refuted,
         comparison.confirmed,
         causes_of(lookalikes, circumstances, machine, placeholders, others=causes),
@@ -172,6 +179,36 @@ def _known(reading: LocalReading) -> list[str]:
     return known
 
 
+def _find_causes(failure: Failure, reading: LocalReading) -> list[str]:
+    """Return the faults of this machine that have a failure as consequence."""
+    return [
+        problem.id
+        for problem in reading.machine.problems
+        if problem.blocking
+        and problem.id
+        and failure.id in load_failures()[problem.id].consequences
+    ]
+
+
+def _with_local_fixes(
+    causes: Sequence[RecognizedCause],
+    circumstances: Circumstances,
+    reading: LocalReading,
+) -> tuple[RecognizedCause, ...]:
+    """Use the fixes of this machine's faults, if the text selects none."""
+    fixes = {
+        problem.id: tuple(map(str, problem.fixes))
+        for problem in reversed(reading.machine.problems)
+        if problem.blocking
+    }
+    return tuple(
+        replace(cause, fix=fixes[cause.id])
+        if cause.id in fixes and not circumstances.selects_fix(cause.id)
+        else cause
+        for cause in causes
+    )
+
+
 class Comparison(NamedTuple):
     """Failures that match a text, after a comparison with this machine."""
 
@@ -196,11 +233,11 @@ def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
             deciding.append(match._replace(weight=max(match.weight, CONFIRMED)))
         else:
             refuted.append(Refuted(failure.id, failure.title, fact.message))
-    # If the text shows only symptoms, report the faults of this machine that cause them.
-    if not deciding and all(match.failure.is_symptom for match in left):
-        for symptom in left:
-            for entry in symptom.failure.narrows:
-                cause = symptom._replace(failure=load_failures()[entry])
+    # If the text shows only symptoms or consequences, report the faults of this machine that cause them.
+    if not deciding:
+        for match in [one for one in left if not one.failure.is_symptom] or left:
+            for entry in match.failure.narrows or _find_causes(match.failure, reading):
+                cause = match._replace(failure=load_failures()[entry])
                 fact = local_fact(cause.failure, reading)
                 if fact and fact.holds and entry not in confirmed:
                     confirmed[entry] = fact.message

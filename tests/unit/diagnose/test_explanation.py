@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend, find_torch_backend
@@ -80,6 +81,46 @@ def test_reported_causes_depend_on_gpu_and_torch(text, reading, causes, refuted)
     explanation = explain_text(text, reading)
     assert [cause.id for cause in explanation.causes] == causes
     assert [one.id for one in explanation.refuted] == refuted
+
+
+NO_GPUS = "RuntimeError: No CUDA GPUs are available"
+UNKNOWN_ERROR = (
+    "CUDA unknown error - this may be due to an incorrectly set up environment"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "code"),
+    [
+        (
+            "modprobe: ERROR: could not insert 'nvidia': No such device",
+            "F05",
+            "nouveau-holds-gpu",
+        ),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+            "F05",
+            "nouveau-holds-gpu",
+        ),
+        (NO_GPUS, "F23", "wsl-linux-driver"),
+        (NO_GPUS, "F17", "mig-without-instances"),
+        (UNKNOWN_ERROR, "F13", "device-nodes-unusable"),
+    ],
+)
+def test_finding_of_this_machine_decides_cause_and_fix(text, entry, code):
+    finding = Finding(code, "found", entry, fixes=("the machine's fix",))
+    explanation = explain_text(text, read("A100", problems=(finding,)))
+
+    assert [cause.id for cause in explanation.causes] == [entry]
+    assert explanation.causes[0].fix == ("the machine's fix",)
+    assert explanation.confirmed == {entry: "found"}
+
+
+def test_note_about_this_machine_decides_no_cause():
+    note = Finding("lost-gpu-stops-cuda", "found", "F08", blocking=False)
+    explanation = explain_text(NO_GPUS, read("A100", problems=(note,)))
+
+    assert [cause.id for cause in explanation.causes] == ["F15"]
 
 
 def test_refuted_cause_mentions_torch_and_the_gpu():

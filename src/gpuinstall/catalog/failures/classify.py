@@ -270,6 +270,10 @@ class Circumstances:
             context = context.knowing(cuda="12.9", toolkit="12-9")
         return context.knowing(**self.placeholders)
 
+    def selects_fix(self, entry: str) -> bool:
+        """Return whether the text selects a more specific fix of a failure."""
+        return any(map(self._is_about, table.load_failures()[entry].fix.commands))
+
     def _is_about(self, key: str) -> bool:
         """Return whether a key of a fix is a subject of the text."""
         if key in ORIGINS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from os.path import isfile
 
-from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.cli.active import find_environment, report_active_environment
 from gpuinstall.cli.install import find_existing_interpreter
@@ -101,7 +100,8 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
         # A note without a fix is not a problem.
         if finding.blocking or finding.fix:
             first = (finding.fix or finding.message).splitlines()[0]
-            terminal.print_field("First", first.partition(NOTE)[0])
+            # A note may be a condition of the fix.
+            terminal.print_field("First", first)
             return
     terminal.print_line("no problems found")
 

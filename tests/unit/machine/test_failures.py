@@ -13,6 +13,7 @@ from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.symptoms import load_symptoms
 from tests.lab.recorded import (
     GTX_1080,
+    LIBCUDA,
     PCI,
     RTX_5090,
     bus,
@@ -41,6 +42,9 @@ WSL = {
     "platform.json": platform(release="5.15.153.1-microsoft-standard-WSL2"),
     "/dev/dxg": "open\n",
 }
+WSL_LIBCUDA = {"/usr/lib/wsl/lib/libcuda.so.1": ""}
+OF_BRANCH_595 = "/usr/lib/x86_64-linux-gnu/libcuda.so.595.58.03"
+STUB = "/usr/local/cuda-12.4/targets/x86_64-linux/lib/stubs/libcuda.so"
 COMPAT = "/usr/local/cuda-13.0/compat/libcuda.so.580.95.05"
 
 RADEON, RAPHAEL = Node(110000, 0x744C, 24), Node(100306, 0x164E)
@@ -103,6 +107,8 @@ MADE = [
         "F11 forward-compatibility-unsupported",
         healthy() | libcuda(init=804, path=COMPAT),
     ),
+    ("F11 stub-libcuda-loaded", healthy() | libcuda(init=34, path=STUB)),
+    ("F16 mps-unreachable", healthy() | libcuda(init=805)),
     ("F12 cuda-unknown-error", healthy() | libcuda(init=999)),
     ("nvml-error", healthy() | nvml(init=999)),
     ("cuda-error", healthy() | libcuda(init=4711)),
@@ -206,6 +212,69 @@ MADE = [
 ]
 
 
+NOT_LOADED = nvml(init=9) | libcuda(init=100)
+FIRST_FIXES = [
+    # code, first fix, part of the reason, and files
+    (
+        "stub-libcuda-loaded",
+        "unset LD_LIBRARY_PATH",
+        STUB,
+        healthy() | libcuda(init=34, path=STUB),
+    ),
+    (
+        "mps-unreachable",
+        "unset CUDA_MPS_PIPE_DIRECTORY",
+        "MPS",
+        healthy() | libcuda(init=805),
+    ),
+    (
+        "fabric-manager-not-running",
+        'sudo apt-get install "nvidia-fabricmanager-580=580.95.05*"',
+        "fabric manager",
+        healthy(8) | libcuda(init=802),
+    ),
+    (
+        "nouveau-holds-gpu",
+        "printf 'blacklist nouveau",
+        "NVIDIA's driver is installed",
+        card(1, driver="nouveau") | NOT_LOADED | MODULE_ON_DISK,
+    ),
+    (
+        "nouveau-holds-gpu",
+        "sudo apt-get install nvidia-driver-580",
+        "",
+        card(1, GTX_1080, driver="nouveau")
+        | nvml(init=9)
+        | libcuda(init=100, path=OF_BRANCH_595)
+        | MODULE_ON_DISK,
+    ),
+    (
+        "wsl-linux-driver",
+        "sudo apt-get remove --purge",
+        LIBCUDA,
+        WSL | NOT_LOADED | WSL_LIBCUDA | {LIBCUDA: ""},
+    ),
+    (
+        "driver-dropped-gpu",
+        "sudo apt-get install nvidia-driver-580 &&",
+        "the last branch with support is 580",
+        card(1, GTX_1080, driver=None)
+        | nvml(init=9)
+        | libcuda(init=100, path=OF_BRANCH_595)
+        | MODULE_ON_DISK,
+    ),
+    (
+        "driver-older-than-gpu",
+        "sudo apt-get install nvidia-driver-580-open &&",
+        "requires driver 570.26 or newer",
+        card(1, RTX_5090, driver=None)
+        | nvml(init=9)
+        | libcuda(init=100, path=LIBCUDA.replace("580.95.05", "550.163.01"))
+        | MODULE_ON_DISK,
+    ),
+]
+
+
 HEALTHY = {
     "eight": healthy(8),
     "compute-only container": healthy()
@@ -248,6 +317,15 @@ def test_each_simulated_failure_is_reported_once(tmp_path, shown, files):
         assert problem.fix
         assert "{" not in problem.fix
         assert problem.message.count("580.95.05") <= 1
+
+
+@pytest.mark.parametrize(("code", "fix", "reason", "files"), FIRST_FIXES)
+def test_first_fix_addresses_the_cause(tmp_path, code, fix, reason, files):
+    (problem,) = probed(tmp_path, files).problems
+
+    assert problem.code == code
+    assert problem.fix.startswith(fix)
+    assert reason in problem.why
 
 
 def test_every_blocking_problem_has_one_simulated_machine():

@@ -241,7 +241,7 @@ def _steps(
     own = _package_steps(table, context)
     if fitting:
         own += table.commands[fitting[0]]
-    elif not own:
+    elif table.before or not own:
         for name in table.like:
             own += _steps(name, context)
     anywhere = table.commands.get(ANYWHERE, ())

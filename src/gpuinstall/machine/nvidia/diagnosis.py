@@ -47,6 +47,8 @@ NO_DEVICE = 100
 """The CUDA error number if CUDA finds no device."""
 LOST_CARD_STOPS = (3, NO_DEVICE, 999)
 """Possible results of cuInit if one GPU is lost."""
+OF_WINDOWS = "/usr/lib/wsl/"
+"""The folder of the Windows driver's libraries in WSL."""
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES in a job without GPUs."""
 
@@ -75,6 +77,7 @@ def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
     cuda = evidence.cuda
     cards = evidence.cards
     refused = evidence.refused
+    silent = _is_driver_unresponsive(evidence)
     module = evidence.module and evidence.module.version
     held_by_nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
     _, _, libraries = (nvml.library or "").partition(".so.")
@@ -85,7 +88,8 @@ def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
         "wsl": evidence.facts.wsl is not None,
         "lists-gpu": cards or nvml.gpus or cuda.devices or evidence.jetson,
         "answers": nvml.is_complete or cuda.init == 0,
-        "silent": _is_driver_unresponsive(evidence),
+        "silent": silent,
+        **(_find_unsupported(evidence) if silent else {}),
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
         # NVML may fail while it queries a single GPU.
@@ -125,7 +129,24 @@ def _collect_library_facts(evidence: NvidiaEvidence) -> KnownFacts:
         "nvml-error": nvml.error,
         f"libcuda-{cuda.fault or cuda.init}": True,
         "libcuda-error": cuda.error,
+        "hides-windows": _find_hiding_library(evidence),
     }
+
+
+def _find_hiding_library(evidence: NvidiaEvidence) -> str | None:
+    """Return the Linux library in WSL that hides a working Windows driver."""
+    if not evidence.windows_libraries or not _is_driver_unresponsive(evidence):
+        return None
+    loaded = filter(None, (evidence.cuda.path, evidence.nvml.library))
+    return next((path for path in loaded if not path.startswith(OF_WINDOWS)), None)
+
+
+def _find_unsupported(evidence: NvidiaEvidence) -> KnownFacts:
+    """Return the fault of a driver that supports none of the GPUs."""
+    driver = evidence.driver or parse_libcuda_release(evidence.cuda.path)
+    faults = [_find_card_fault(evidence, card, driver) for card in evidence.cards]
+    first = faults[0] if faults and all(faults) else None
+    return {first.code: first.message} if first else {}
 
 
 def _is_driver_unresponsive(evidence: NvidiaEvidence) -> bool:
@@ -185,7 +206,7 @@ def explain_cuda_error(
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
         # In WSL, any libcuda except the one from Windows is foreign.
-        "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
+        "foreign-library": "" if path.startswith(OF_WINDOWS) else path,
         "other-release": release if driver and release != driver else None,
         "several-blackwells": len(blackwells) > 1,
     }
@@ -335,16 +356,9 @@ def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         "nouveau": card.device.driver == "nouveau",
     }
     chip = card.capability
-    if chip is None or evidence.driver is None:
+    if chip is None:
         return circumstances
-    host = evidence.facts.host
-    machine = Machine(
-        host.os,
-        host.arch,
-        environment=Environment(wsl=evidence.facts.wsl is not None),
-        driver=Driver(evidence.driver),
-    )
-    ignored = MachineDriver(machine, load_drivers()).find_fault(chip, card.label)
+    ignored = _find_card_fault(evidence, card, evidence.driver)
     if ignored:
         circumstances[ignored.code] = ignored.message
     module = evidence.module
@@ -356,6 +370,19 @@ def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         "before-open-module": chip < modules.open_from,
         "after-closed-module": chip >= modules.open_only_from,
     }
+
+
+def _find_card_fault(
+    evidence: NvidiaEvidence, card: BusCard, driver: DriverVersion | None
+) -> Finding | None:
+    """Return a finding if a driver release does not support a GPU."""
+    if card.capability is None or driver is None:
+        return None
+    host = evidence.facts.host
+    wsl = Environment(wsl=evidence.facts.wsl is not None)
+    machine = Machine(host.os, host.arch, environment=wsl, driver=Driver(driver))
+    drivers = MachineDriver(machine, load_drivers())
+    return drivers.find_fault(card.capability, card.label)
 
 
 def create_driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:

@@ -115,10 +115,7 @@ def test_repository_is_added_before_its_packages():
         ("F01", "AlmaLinux 10.1"): "/cuda-rhel10.repo",
         ("F01", "Amazon Linux 2023"): "repos/amzn2023/",
         ("F01", "Fedora Linux 44"): "rpmfusion-nonfree-release",
-        (
-            "F10",
-            "Ubuntu 24.04",
-        ): "nvidia-driver-580-server-open nvidia-fabricmanager-580",
+        ("F10", "Ubuntu 24.04"): '"nvidia-fabricmanager-580=$(cat /sys/module',
     }
     wrong = {
         place: first_line(*place, running=580)

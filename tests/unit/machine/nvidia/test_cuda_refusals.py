@@ -99,7 +99,7 @@ CASES = {
     "a fabric on Ubuntu": (
         refusal(802, chips=HOPPERS, distribution="Ubuntu 22.04"),
         "F10",
-        "nvidia-driver-550-server-open nvidia-fabricmanager-550",
+        'sudo apt-get install "nvidia-fabricmanager-550=550.144.03*"',
     ),
     "a fabric on Rocky": (
         refusal(802, chips=HOPPERS, distribution="Rocky Linux 9.4"),

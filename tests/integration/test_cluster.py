@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -116,7 +117,8 @@ def ray_nodes(wheels, libraries, tmp_path):
         files = {name: variables["LAB_GPUS"] for name, variables in played.items()}
         with subprocess.Popen(
             [sys.executable, "-c", HOLD, json.dumps(files)],
-            env=workshop.environment,
+            # Paths of Ray's sockets in this folder may have at most 107 bytes.
+            env=workshop.environment | {"TMPDIR": tempfile.gettempdir()},
             cwd=tmp_path,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

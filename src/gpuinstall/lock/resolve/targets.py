@@ -354,11 +354,15 @@ def _explain_added_torch(refused: RefusedInput, resolver: Resolver) -> Conflict 
     hint = "Request other versions"
     files = dict.fromkeys(one.origin.file for one in requirements if one.origin.line)
     if files and all(one.origin.line for one in requirements):
-        words = [uv_program(), "pip", "install"]
-        command = join_command(
-            [*words, *(word for file in files for word in ("-r", file))]
+        venv = "env-without-torch"
+        options = [word for file in files for word in ("-r", file)]
+        create = join_command([uv_program(), "venv", venv])
+        install = join_command(
+            [uv_program(), "pip", "install", "--python", venv, *options]
         )
-        hint = f"{command}   # installs it without torch, and without gpuinstall"
+        hint = (
+            f"{create}\n{install}   # installs it without torch, and without gpuinstall"
+        )
     message = (
         f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
     )

@@ -28,8 +28,8 @@ _CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
 """The part of a package's name that its module's name omits."""
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 """Folders whose contents are installed into site-packages."""
-_BUNDLED = ".libs/"
-"""Part of the name of the folder with libraries bundled by auditwheel."""
+_BUNDLED = re.compile(r"\.libs/[^/]+$")
+"""Files that auditwheel bundled. Deeper ones are the package's own plugins."""
 _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _CODE_ALONE = ".fatbin"
@@ -164,7 +164,7 @@ class PackageReader:
             # An optional part can show that a GPU is supported, but not that it is unsupported.
             modules = {*map(_module_name, self._deciding)}
             for name in filter(_LIBRARY.fullmatch, members):
-                if _BUNDLED not in name and _module_name(name) in modules:
+                if not _BUNDLED.search(name) and _module_name(name) in modules:
                     own.add(name)
         return own
 
@@ -259,7 +259,7 @@ def find_deciding_libraries(
     own = [
         name
         for name in libraries
-        if _BUNDLED not in name and not shared.is_foreign(basename(name), package)
+        if not _BUNDLED.search(name) and not shared.is_foreign(basename(name), package)
     ]
     # Some packages contain only plugins, such as one for each FFmpeg version.
     own = [name for name in own if not shared.plugins.search(name)] or own

@@ -62,6 +62,12 @@ whole some/fa3/flash_attn_3_cuda.so 90 kB: sm_90a
 > some/small.so 5 kB: sm_80
 - some/data.bin 80 kB: sm_80
 
+# Only the files directly in auditwheel's folder are bundled libraries of others.
+some
+> _some.so 90 kB: sm_90
+> Other.libs/lib/plugins/libSomeCUDA.so 40 kB: sm_80
+- Other.libs/libjpeg-0b3e2b5d.so.8 60 kB: sm_50
+
 # One library answers for cuDNN.
 nvidia-cudnn-cu12
 - larger.so 400 kB: sm_90a

@@ -13,7 +13,7 @@ from gpuinstall.base.values import Value
 NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
 PROGRAM = "gpuinstall"
-_AGAIN = r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?"
+_AGAIN = r"Run it again (?:with (?P<added>--.*?)|without (?P<omitted>--[^,:]+))(?:: (?P<note>.*))?"
 _EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
 _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
@@ -84,14 +84,14 @@ def expand_hint(
         if again is None:
             lines.append(line)
             continue
-        added = dict(re.findall(_OPTION, again["words"]))
-        if options is None or all(option in options for option in added):
+        added = again["added"] or ""
+        changed = dict(re.findall(_OPTION, added or again["omitted"]))
+        kept = _remove_options(command, changed)
+        if not added and kept == [*command]:
+            lines.append(line)  # the option is not on the command line
+        elif not added or options is None or all(one in options for one in changed):
             note = again["note"]
-            words = (
-                join_command(_remove_options(command, added)),
-                again["words"],
-                join_command(rest),
-            )
+            words = join_command(kept), added, join_command(rest)
             run = redact(" ".join(filter(None, words)))
             lines.append(f"{run}{NOTE}{note}" if note else run)
     return tuple(lines)

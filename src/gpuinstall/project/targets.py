@@ -107,7 +107,7 @@ def make_lock_requests(
             raise UsageError(
                 "machine-and-target",
                 "--target cannot be combined with --machine, --gpu, --driver, --os, --arch, or --glibc",
-                hint="Omit --target; --backend selects the build for the described machine",
+                hint=f"Run it again without --target {request.targets[0]}: --backend selects the build",
             )
         one = LockRequest(machine, request, catalog, builds_here=False)
         return (_add_selected_extras(project, one),)
@@ -123,7 +123,7 @@ def make_lock_requests(
         raise UsageError(
             "backend-and-target",
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
-            hint=f"Leave out {request.places.get(request.backend, 'the backend')}",
+            hint=f"Run it again without {request.places.get(request.backend, 'the backend')}",
         )
     requests = (LockRequest.for_target(target, request, catalog) for target in parsed)
     return tuple(_add_selected_extras(project, one) for one in requests)

@@ -37,6 +37,14 @@ def test_hint_repeats_the_whole_command_without_password():
     )
 
 
+def test_hint_repeats_the_command_without_an_option():
+    hint = "Run it again without --target cu126: --backend selects the build"
+    lock = ("gpuinstall", "lock", "torch", "--target=cpu", "--target", "cu126", "-q")
+    assert expand_hint(hint, lock) == (
+        "gpuinstall lock torch -q   # --backend selects the build",
+    )
+
+
 def test_hints_omit_options_that_the_command_lacks():
     lines = ("sudo reboot", "Run it again without --python 3.8")
     assert expand_hint(REFUSED, ["it"], options={"--any"}) == lines

@@ -168,13 +168,18 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Select the newest CPU build, or a GPU build if there is no CPU build."""
+    demand = context.demand
     without_gpus = context.with_gpus_at(())
     evaluated = [evaluate_build(build, without_gpus) for build in context.builds]
     for_cpu = [each for each in evaluated if each.build.backend == CPU]
     candidates = [each for each in for_cpu if each.reason is None]
     codes = {each.reason_code for each in for_cpu}
-    # If the user requested the CPU build, do not replace it with a GPU build.
-    if not (candidates or context.demand.backends) and codes <= _INDEPENDENT_OF_MACHINE:
+    # An exact version such as 2.9.1+cpu is never replaced by a GPU build.
+    if not (candidates or demand.is_labeled) and codes <= _INDEPENDENT_OF_MACHINE:
+        request = replace(demand.request, allowed_backends=None)
+        demand = replace(demand, backends=frozenset(), request=request)
+        without_gpus = replace(without_gpus, demand=demand)
+        evaluated = [evaluate_build(build, without_gpus) for build in context.builds]
         candidates = [
             each
             for each in evaluated

@@ -39,6 +39,8 @@ class Demand(Value, eq=False):
     """The requirements outside the torch family."""
 
     backends: frozenset[Backend]
+    is_labeled: bool
+    """Whether a requirement contains a backend, as in ``==2.9.1+cpu``."""
 
     pythons: frozenset[str]
     """The requested Python versions, as ``X.Y``."""
@@ -94,15 +96,15 @@ def parse_request(
     # The Python version depends on the build, which depends on requirements with Python markers. Assume a version first.
     available = [one for one in to_try if one in pythons]
     first_python = (*available, *pythons, *_PYTHONS)[0]
-    tags = [request.backend] if request.backend else []
+    labels = []
     companions: dict[str, Requirement] = {}
     others = []
     for requirement in requirements:
         if requirement.name not in family:
             others.append(requirement)
         elif requirement.applies_on(machine, first_python):
-            public, labels = _split_labels(requirement)
-            tags += labels
+            public, own_labels = _split_labels(requirement)
+            labels += own_labels
             earlier = companions.get(public.name)
             companions[public.name] = (
                 earlier.combine_with(public) if earlier else public
@@ -112,7 +114,10 @@ def parse_request(
         torch_requirement=replace(companions.pop("torch", ANY_TORCH), marker=None),
         family=companions,
         others=tuple(others),
-        backends=frozenset(map(_parse_backend, tags)),
+        backends=frozenset(
+            map(_parse_backend, filter(None, (request.backend, *labels)))
+        ),
+        is_labeled=bool(labels),
         pythons=frozenset(pythons),
         pythons_to_try=to_try,
         preferred_backend=known_backend(request.preferred_backend),

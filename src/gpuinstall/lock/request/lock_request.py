@@ -168,7 +168,8 @@ class LockRequest(Value):
         machine = self.machine
         macos = (UV_MACOS, build.macos or MACOS)
         return Target(
-            build.backend.tag,
+            # Without a reachable CPU build, the target cpu has a GPU build.
+            self.request.backend or build.backend.tag,
             machine.os,
             machine.arch,
             glibc=select_uv_glibc(machine.glibc or GLIBC),

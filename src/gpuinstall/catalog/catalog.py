@@ -70,6 +70,11 @@ class Wheel(Value):
     by_address: bool = False
     """Whether to install the wheel by URL: METADATA lacks the local label."""
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether the wheel's name is for any platform."""
+        return all(tag.platform == "any" for tag in self.tags)
+
 
 class Build(Value):
     """A build of torch. A listing sets ``source`` and the fields after it."""

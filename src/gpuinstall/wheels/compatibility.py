@@ -306,27 +306,25 @@ def _find_unsupported_libraries(
     return texts
 
 
-def find_missing_code(older: Compatibility, newer: Compatibility) -> Reason | None:
-    """Return why an older release cannot replace a newer one.
+def find_missing_code(older: Compatibility, compiled: Version | None) -> Reason | None:
+    """Return why an older release without libraries is no replacement.
 
-    A release without libraries does not replace a release with libraries, because it
-    omits the compiled code or must be built from source. Wheels of the same version may
-    replace each other.
+    It omits the compiled code or must be built from source.
+
+    Args:
+        older: The older release.
+        compiled: The newer release with compiled code, if any.
     """
     row = older.row
     if row.depth < Depth.TABLES or row.system is not None:
         return None
-    if newer.row.system or _is_native(newer.wheel):
-        message = f"has no compiled code, unlike {newer.wheel.version}"
+    if compiled:
+        message = f"has no compiled code, unlike {compiled}"
         return Reason("no-compiled-code", message)
     # mslk-cuda 0.0.0 contains only METADATA.
-    if _is_native(older.wheel) or not row.requires:
+    if not older.wheel.is_pure or not row.requires:
         return Reason("placeholder", "contains no library")
     return None
-
-
-def _is_native(wheel: Wheel) -> bool:
-    return all(tag.platform != "any" for tag in wheel.tags)
 
 
 def find_required_cuda(row: WheelRow) -> int | None:

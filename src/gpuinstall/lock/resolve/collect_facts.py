@@ -87,6 +87,9 @@ def _find_wheel_facts(
     """Return the facts of a wheel and, if rejected, of older releases."""
     package = found.wheel.package
     fact = create_wheel_fact(found, resolution.torch)
+    compiled = inspector.find_compiled_release(found)
+    if not fact and compiled and compiled > found.wheel.version:
+        fact = _create_missing_code_fact(found, compiled)
     if fact is None or inspector.is_optional(package):
         return Knowledge()
     learned = Knowledge.from_facts([fact])
@@ -201,7 +204,9 @@ class OlderReleaseSearch:
             self.builds = frozenset(inspector.index.builds())
         self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
-        self.rejections = Counter([_find_rejection_code(rejected, resolution)])
+        self.compiled = inspector.find_compiled_release(rejected)
+        self.cause = fact.code or _find_rejection_code(rejected, resolution)
+        self.rejections = Counter([self.cause])
 
     def find_facts(self) -> Iterator[Fact]:
         """Yield the facts found, including assumed facts."""
@@ -263,7 +268,7 @@ class OlderReleaseSearch:
         """Return the position of the latest release that runs, if found."""
         last = -1
         stride = 1
-        cause = _find_rejection_code(self.rejected, self.resolution)
+        cause = self.cause
         unknown = 0
         while last + 1 < len(self.wheels):
             end = len(self.wheels)
@@ -328,7 +333,7 @@ class OlderReleaseSearch:
             return Trial(fact, runs=False, cause=cause)
         if deepest is Depth.METADATA:
             return Trial(fact, runs=True)
-        why = self._find_same_lack(found) or find_missing_code(found, self.rejected)
+        why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
         if why:
             fact = _create_skipped_fact(wheel, f"it {why.message}", code=why.code)
             return Trial(fact, runs=False, cause=why.code)
@@ -383,6 +388,14 @@ def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:
     """Return the code of the reason for which a wheel is rejected."""
     reason = found.reason(resolution.torch)
     return reason.code if reason else "metadata"
+
+
+def _create_missing_code_fact(found: Compatibility, compiled: Version) -> Fact | None:
+    """Return the fact that a release lacks the code of a compiled release."""
+    why = find_missing_code(found, compiled)
+    if why is None:
+        return None
+    return _create_skipped_fact(found.wheel, f"it {why.message}", code=why.code)
 
 
 def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:

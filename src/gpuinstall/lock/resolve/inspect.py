@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
@@ -37,6 +38,9 @@ from gpuinstall.wheels.inspector import (
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_separate_library, parse_name_cuda
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 WHEELS_AT_ONCE = 32
 """Maximum number of wheels inspected concurrently."""
@@ -229,17 +233,27 @@ class ResolutionInspector:
         """
         wheel = rejected.wheel
         files = self.index.find_wheels(wheel.package)
-        pure = {
-            one
-            for one in files
-            if one.version == wheel.version
-            and all(tag.platform == "any" for tag in one.tags)
-        }
+        pure = {one for one in files if one.version == wheel.version and one.is_pure}
         if wheel.filename in {"", *(one.filename for one in pure)} or not pure:
             return ()
         return tuple(
             one for one in files if one.version != wheel.version or one in pure
         )
+
+    def find_compiled_release(self, found: Compatibility) -> Version | None:
+        """Return the release with compiled code that others must have, too.
+
+        If METADATA excludes the compiled releases, uv selects one without libraries.
+        A program that was compiled before and after this release was not pure.
+        """
+        wheel = found.wheel
+        if found.row.system or not wheel.is_pure:
+            return wheel.version
+        releases = self.index.find_releases(wheel.package).items()
+        compiled = [version for version, one in releases if not one.is_pure]
+        if compiled and compiled[-1] < wheel.version < compiled[0]:
+            return compiled[0]
+        return None
 
     def find_linked_dependencies(self, resolution: UvResolution) -> frozenset[str]:
         """Return dependencies whose libraries other packages are linked to."""
@@ -338,7 +352,7 @@ class ResolutionInspector:
         members = load_members()
         if members.for_cpu_alone.fullmatch(wheel.package):
             return
-        is_pure = all(tag.platform == "any" for tag in wheel.tags)
+        is_pure = wheel.is_pure
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
         # A wheel with the platform tag "any" can contain native libraries.

@@ -6,11 +6,10 @@ import os
 import re
 import threading
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from gpuinstall.base.cache import JsonCache
@@ -26,10 +25,8 @@ from gpuinstall.base.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from concurrent.futures import Future, ThreadPoolExecutor
-    from ssl import SSLContext
 
     from requests import PreparedRequest, Response, Session
-    from requests.adapters import HTTPAdapter
     from typing_extensions import Self
 
 LOGIN_HINT = (
@@ -398,8 +395,9 @@ class Client:
         # Concurrent imports can deadlock in CPython.
         with self._lock:
             import requests
-            from requests.adapters import HTTPAdapter
             from urllib3.util import Retry
+
+            from gpuinstall.sources.adapter import SharedContextAdapter
 
             if self._session is None:
                 self._session = requests.Session()
@@ -410,37 +408,10 @@ class Client:
                     backoff_factor=0.2,
                     raise_on_status=False,
                 )
-                adapter = HTTPAdapter(pool_maxsize=32, max_retries=retry)
-                _share_certificates(adapter)
+                adapter = SharedContextAdapter(pool_maxsize=32, max_retries=retry)
                 for scheme in ("http://", "https://"):
                     self._session.mount(scheme, adapter)
             return self._session
-
-
-def _share_certificates(adapter: HTTPAdapter) -> None:
-    """Parse the CA certificates once instead of for each connection."""
-    from urllib3.util.ssl_ import create_urllib3_context
-
-    lock = threading.Lock()
-    check_files: Any = adapter.cert_verify
-
-    @cache
-    def load_context(file: str | None, folder: str | None) -> SSLContext:
-        context = create_urllib3_context()
-        context.load_verify_locations(file, folder)
-        return context
-
-    def verify(pool: Any, url: str, path: Any, certificate: Any) -> None:
-        files = SimpleNamespace(ca_certs=None, ca_cert_dir=None)
-        check_files(files, url, path, certificate)
-        if pool.scheme == "https":
-            pool.cert_reqs = files.cert_reqs
-            with lock:
-                context = load_context(files.ca_certs, files.ca_cert_dir)
-            pool.conn_kw["ssl_context"] = context
-            pool.ca_certs = pool.ca_cert_dir = None
-
-    adapter.cert_verify = verify  # type: ignore[method-assign]
 
 
 def _read_local_page(url: str) -> Page | None:

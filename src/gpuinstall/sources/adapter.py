@@ -1,0 +1,52 @@
+"""HTTP adapter that loads the CA certificates once for all connections."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from requests.adapters import HTTPAdapter
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from urllib3.util.ssl_ import create_urllib3_context
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from requests import PreparedRequest
+
+
+class SharedContextAdapter(HTTPAdapter):
+    """Adapter whose connections share a TLS context for each CA bundle."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._lock = threading.Lock()
+        self._load_context = cache(_load_context)
+
+    def build_connection_pool_key_attributes(
+        self, request: PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[Any, Any]:
+        """Add the TLS context to the settings of a connection."""
+        host, settings = super().build_connection_pool_key_attributes(
+            request, verify, cert
+        )
+        bundle = DEFAULT_CA_BUNDLE_PATH if verify is True else verify
+        # cert_verify reports a missing file.
+        if host["scheme"] == "https" and os.path.exists(bundle):
+            with self._lock:
+                settings["ssl_context"] = self._load_context(bundle)
+        return host, settings
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Check that the CA bundle exists. The TLS context has loaded it."""
+        super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
+        conn.ca_certs = conn.ca_cert_dir = None
+
+
+def _load_context(bundle: str) -> SSLContext:
+    context = create_urllib3_context()
+    files = (None, bundle) if os.path.isdir(bundle) else (bundle, None)
+    context.load_verify_locations(*files)
+    return context

@@ -17,6 +17,7 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, Wheel
+from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
@@ -139,10 +140,14 @@ class ResolutionExplanation:
             version = self._versions.get(package, "").partition("+")[0]
             if not version or newest is None or package in reported:
                 continue
-            newer_glibc = self._explain_older_glibc(package, Version(version))
-            if newer_glibc:
-                yield newer_glibc
-            elif newest > Version(version):
+            wheel = self._index.find_wheel_for_newer_glibc(package, Version(version))
+            limit = self._explain_newer_wheel(wheel, newest) if wheel else ""
+            if wheel and limit and wheel.version == Version(version):
+                yield f"{package} {version} is built from source: its wheel requires {limit}"
+            elif wheel and limit:
+                yield f"{package} is {version} instead of {wheel.version}, which requires {limit}"
+                continue
+            if newest > Version(version):
                 why = self._find_obstacle(package, newest).why or self._explain_older(
                     package
                 )
@@ -160,12 +165,18 @@ class ResolutionExplanation:
             return f"it is the version for torch {self._resolution.build.torch}"
         return ""
 
-    def _explain_older_glibc(self, package: str, version: Version) -> str:
-        """Return a message if the next release needs a newer glibc, or ""."""
-        beyond = self._index.find_release_for_newer_glibc(package, version)
-        if beyond is None:
-            return ""
-        following, glibc = beyond
+    def _explain_newer_wheel(self, wheel: Wheel, newest: Version) -> str:
+        """Return what an incompatible wheel requires, torch or a newer glibc.
+
+        A torch version that does not run is explained with the newest release, if that
+        is a later one.
+        """
+        for one in self._read_requirements(wheel):
+            if one.name == "torch" and not any(
+                map(one.allows, self._resolver_input.torches)
+            ):
+                return "" if newest > wheel.version else remove_marker(one).text
+        glibc = find_required_glibc([(wheel.package, wheel.filename)], least="2.5")
         machine = self._resolver_input.lock_request.machine
         limit = f"this system has glibc {machine.glibc}"
         if machine.glibc is None:
@@ -175,8 +186,7 @@ class ResolutionExplanation:
             )
         elif self._resolver_input.lock_request.is_for_target:
             limit = f"the target supports glibc {machine.glibc}"
-        instead = f"{package} is {version} instead of {following}, which requires"
-        return f"{instead} glibc {glibc}; {limit}"
+        return f"glibc {glibc}; {limit}"
 
     def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
         """Return the requirement, fact, or package that excludes a release."""

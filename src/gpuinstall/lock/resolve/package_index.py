@@ -42,7 +42,7 @@ from gpuinstall.catalog.pages import (
     parse_page,
     parse_sources,
 )
-from gpuinstall.lock.file.target import find_required_glibc, select_best_files
+from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import Conflict
@@ -459,12 +459,13 @@ class PackageIndex:
             ]
         return []
 
-    def find_release_for_newer_glibc(
+    def find_wheel_for_newer_glibc(
         self, package: str, selected: Version
-    ) -> tuple[Version, str] | None:
-        """Return the next release if it requires a newer glibc.
+    ) -> Wheel | None:
+        """Return the next release's wheel if it requires a newer glibc.
 
-        The result is None if the next release is compatible or does not exist.
+        The result is None if the next release is compatible or does not exist. The wheel
+        of the selected release is returned if its sdist was selected instead.
         """
         page = self.session.find_page_if_reachable(package)
         if page is None or package in self.read_pages():
@@ -472,18 +473,17 @@ class PackageIndex:
         target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
         tags = set(target.tags(self.resolver_input.python))
         limits = self.find_limits(package)
-        newer = [
+        compatible = self.find_releases(package)
+        is_built = selected not in compatible
+        following = [
             wheel
             for wheel in parse_page(page)
-            if wheel.version > selected
+            if (wheel.version > selected or (is_built and wheel.version == selected))
             and tags & wheel.tags
             and self._is_allowed(wheel, limits)
         ]
-        following = min(newer, key=lambda wheel: wheel.version, default=None)
-        if following is None or following.version in self.find_releases(package):
-            return None
-        files = [(package, following.filename)]
-        return following.version, find_required_glibc(files, least="2.5")
+        nearest = min(following, key=lambda wheel: wheel.version, default=None)
+        return nearest if nearest and nearest.version not in compatible else None
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

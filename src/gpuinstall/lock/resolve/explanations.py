@@ -301,13 +301,23 @@ class ResolutionExplanation:
             return Obstacle(sentence, limiting)
         allowed = filter(demand.allows, self._index.find_releases(demand.name))
         version = next(iter(allowed), None)
-        further = (
-            self._find_unmet_requirement(demand.name, version) if version else None
-        )
-        if further is None:
-            return Obstacle(sentence, limiting)
-        also = f"{demand.name} {version} requires {remove_marker(further)}"
-        return Obstacle(f"{sentence}, and {also}", limiting)
+        other = self._find_dependency_obstacle(demand.name, version, package)
+        if other:
+            limits = other.limited_by or limiting
+            return Obstacle(f"{sentence}, and {other.why}", limits)
+        return Obstacle(sentence, limiting)
+
+    def _find_dependency_obstacle(
+        self, name: str, version: Version | None, dependent: str
+    ) -> Obstacle | None:
+        """Return what excludes a required release of a dependency."""
+        if version is None:
+            return None
+        further = self._find_unmet_requirement(name, version)
+        if further:
+            return Obstacle(f"{name} {version} requires {remove_marker(further)}")
+        others = [one for one in self._resolution.wheels if one.package != dependent]
+        return self._find_conflicting_dependents(name, version, others)
 
     def _find_unmet_requirement(
         self, package: str, version: Version, ignored: Collection[str] = ()

@@ -16,6 +16,8 @@ from gpuinstall.plan.values import Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
 """Reason codes for backends that the request excludes."""
+_NOT_REQUESTED = {"other-torch", "python-unsupported", "glibc-too-old"}
+"""Reason codes for builds that a source cannot make selectable."""
 
 
 def find_newest_branch(machine: Machine, catalog: Catalog) -> int | None:
@@ -117,9 +119,11 @@ def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[st
         rules: The selection rules of the GPU vendor.
     """
     kinds = {rules.kind, CPU.kind}
+    codes = {*rules.code_reasons, *rules.driver_reasons, *_EXCLUDED_BACKEND}
     if isinstance(outcome, Plan):
         kinds = {CPU.kind if outcome.status == "cpu" else rules.kind}
-    codes = {*rules.code_reasons, *rules.driver_reasons, *_EXCLUDED_BACKEND}
+        # A source may have another build if no known build is requested.
+        codes |= _NOT_REQUESTED
     excluded = {
         each.candidate for each in outcome.rejected if each.reason.code in codes
     }

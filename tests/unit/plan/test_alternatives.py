@@ -67,6 +67,14 @@ def test_plan_without_lock_is_unchanged():
     [
         ("RTX 5090", "580.95.05", Request(), "cu128 cu129 cu130 cu132 cu134"),
         ("RTX 5090", "580.95.05", Request(allowed_backends=("cu130",)), "cu130"),
+        # Code decides, even if the Python already excludes older builds.
+        (
+            "RTX 5090",
+            "580.95.05",
+            Request(python="3.14"),
+            "cu128 cu129 cu130 cu132 cu134",
+        ),
+        ("RTX 5090", "580.95.05", Request(("torch==2.10.0",)), "cu128 cu129 cu130"),
         # The catalog lacks this torch, and any index may have it.
         (
             "RTX 5090",

@@ -9,7 +9,6 @@ not in a rejection.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ from gpuinstall.wheels.needs import (
     find_declared_cuda,
     is_from_package,
     is_separate_library,
+    library_stem,
     load_libraries,
     rename_for_cuda,
 )
@@ -46,7 +46,7 @@ _OLDEST_CHIPS = {
 NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectures.
 """
 
-_NUMBER = re.compile(r"\d+")
+_UNREAD = "and the rest was not inspected"
 
 _OTHER_CXX_ABI = {("2.6", "cu126")}
 """Builds with the C++11 ABI, unlike other builds of the same torch release.
@@ -245,65 +245,75 @@ _CERTAIN = (
 """Rules that use the name, label, or METADATA, but no libraries."""
 
 
+class _Lack(NamedTuple):
+    """The missing code of a library for a GPU."""
+
+    text: str
+    doubt: str = ""
+    """The clause that explains why the library may support the GPU."""
+
+
 def find_unsupported_gpus(
     row: WheelRow, gpus: ServedGpus
 ) -> tuple[Reason | None, bool]:
     """Return a reason if half of a wheel's libraries lack code for a GPU.
 
     Returns:
-        The reason and whether it is certain. The reason is None if most libraries with
-        GPU code support every GPU.
+        The reason and whether it is certain, because the unread libraries cannot change
+        the majority. The reason is None if most libraries with GPU code support every
+        GPU.
     """
-    by_most: dict[str, str] = {}
-    by_half: dict[str, str] = {}
+    certain: dict[str, str] = {}
+    possible: dict[str, str] = {}
     for rules, gpu in gpus:
-        answers = _find_unsupported_libraries(row, rules, gpu).values()
-        lacking = [*filter(None, answers)]
-        has_code = len(answers) - len(lacking)
-        if len(lacking) > has_code:
-            by_most[gpu.label] = lacking[0]
-        elif lacking and len(lacking) == has_code:
-            by_half[gpu.label] = lacking[0]
-    at_fault = by_most or by_half
+        lacks = _find_lacks(row, rules, gpu)
+        lacking = [*filter(None, lacks.values())]
+        sure = [one for one in lacking if not one.doubt]
+        supporting = len(lacks) - len(lacking)
+        total = len({*lacks, *map(library_stem, row.unread)})
+        if len(sure) * 2 > total:
+            certain[gpu.label] = sure[0].text
+        elif lacking and len(lacking) >= supporting:
+            other = "but its other libraries have code" if supporting else _UNREAD
+            possible[gpu.label] = f"{lacking[0].text}, {lacking[0].doubt or other}"
+    at_fault = certain or possible
     if not at_fault:
         return None, False
     names = " and ".join(at_fault)
+    verb = "has" if certain else "may have"
     compiled = next(iter(at_fault.values()))
-    if not row.is_whole:
-        compiled = f"{compiled}, and the rest was not inspected"
-    elif not by_most:
-        compiled = f"{compiled}, but its other libraries have code"
-    else:
-        message = f"has no code for {names}: {compiled}"
-        return Reason("no-code", message), not _is_fast_path(row)
-    return Reason("no-code", f"may have no code for {names}: {compiled}"), False
+    reason = Reason("no-code", f"{verb} no code for {names}: {compiled}")
+    return reason, bool(certain) and not _is_fast_path(row)
 
 
-def _find_unsupported_libraries(
-    row: WheelRow,
-    rules: Rules,
-    gpu: Gpu,
-) -> dict[str, str]:
-    """Return the libraries without code for a GPU, with their code.
+def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None]:
+    """Return what each library with GPU code lacks for a GPU, if anything.
 
     Libraries whose paths differ only in numbers are variants for different CUDA
     versions or chips, and count as one. An optional library counts only if it supports
     the GPU.
     """
-    texts: dict[str, str] = {}
+    lacks: dict[str, _Lack | None] = {}
     members = load_members()
     for code in row.codes:
-        stem = _NUMBER.sub("", code.library)
-        code_or_reason = rules.find_code(_as_build(row, code.architectures), gpu)
+        stem = library_stem(code.library)
+        build = _as_build(row, code.architectures, code.ptx)
+        code_or_reason = rules.find_code(build, gpu)
         if isinstance(code_or_reason, Code):
-            texts[stem] = ""
+            lacks[stem] = None
         elif not members.is_optional(row.package, code.library):
-            names = " ".join(code.architectures)
-            compiled = f"{code.library} is compiled for {names}"
-            if not row.is_whole:
-                compiled = f"the inspected part of {compiled}"
-            texts.setdefault(stem, compiled)
-    return texts
+            lack = _Lack(
+                f"{code.library} is compiled for {' '.join(code.architectures)}"
+            )
+            if code.library in row.unread:
+                lack = _Lack(f"the inspected part of {lack.text}", _UNREAD)
+            elif code_or_reason.code == "driver-too-old-for-ptx":
+                # Only the CUDA major of PTX is certain.
+                cuda = ".".join(map(str, build.toolkit or ()))
+                doubt = f"which requires a driver for CUDA {cuda}"
+                lack = _Lack(f"{code.library} has only PTX for it", doubt)
+            lacks.setdefault(stem, lack)
+    return lacks
 
 
 def find_missing_code(older: Compatibility, compiled: Version | None) -> Reason | None:

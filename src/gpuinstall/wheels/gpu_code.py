@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 _LENGTH = struct.Struct("<Q")
-_ENTRY = struct.Struct("<H2xIQ10xHI8xQ")
+_ENTRY = struct.Struct("<H2xIQ8xHHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OTHER_KINDS = {4, 8, 16, 32, 64}
@@ -26,6 +26,12 @@ _OTHER_KINDS = {4, 8, 16, 32, 64}
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
+_REPRESENTATIVE = 16
+"""The number of containers that represent a library if the limit is reached.
+
+In 24 of 26 large libraries, the first 16 containers have the architectures of all.
+In the other two, one architecture is missing.
+"""
 _MOST = 64
 _FAIR_PART = 20
 """The minimum share of single-architecture containers, as a divisor."""
@@ -43,10 +49,8 @@ class FatbinCode(NamedTuple):
     """Architectures and PTX version of a fatbin container or a library."""
 
     architectures: tuple[str, ...] = ()
-    isa: int | None = None
-    """The most frequent major ISA version of the PTX, or None without PTX."""
-    is_whole: bool = True
-    """Whether all GPU code was read. The rest may add architectures."""
+    isa: tuple[int, int] | None = None
+    """The most frequent ISA version of the PTX, or None without PTX."""
 
 
 class Fatbins:
@@ -60,53 +64,49 @@ class Fatbins:
     """
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._found = _ContainerCounts()
         self._containers = read_containers(pieces)
-
-    def read_part(self) -> FatbinCode:
-        """Read until the architectures of most fatbin containers are known."""
-        found = self._found
-        for code in self._containers:
-            found.add(code)
-            if found.common or found.counts.total() == _MOST:
-                return found.code(is_whole=False)
-        return self.read_all()
-
-    def read_all(self) -> FatbinCode:
-        """Read all GPU code, and omit architectures of only a few kernels."""
-        for code in self._containers:
-            self._found.add(code)
-        return self._found.code(is_whole=True)
-
-
-class _ContainerCounts:
-    """Number of fatbin containers for each set of architectures."""
-
-    def __init__(self) -> None:
-        self.counts = Counter[tuple[str, ...]]()
-        self.common: tuple[str, ...] | None = None
+        self._counts = Counter[tuple[str, ...]]()
+        self._versions = Counter[tuple[int, int]]()
+        self._common: tuple[str, ...] | None = None
         """The first set of architectures that ``_ENOUGH`` containers share."""
-        self._versions = Counter[int]()
+        self.is_done = False
+        """Whether all pieces were read."""
 
-    def add(self, code: FatbinCode) -> None:
-        """Count a fatbin container by its architectures."""
-        names = code.architectures
-        self.counts[names] += 1
-        if code.isa:
-            self._versions[code.isa] += 1
-        if len(names) > 1 and self.counts[names] == _ENOUGH:
-            self.common = self.common or names
+    @property
+    def is_representative(self) -> bool:
+        """Whether the containers read so far represent the rest."""
+        return self._counts.total() >= _REPRESENTATIVE
 
-    def code(self, *, is_whole: bool) -> FatbinCode:
-        """Return the GPU code in most of a library's fatbin containers."""
-        if not self.counts:
+    def read(self, *, whole: bool) -> FatbinCode:
+        """Return the GPU code in most of a library's fatbin containers.
+
+        Args:
+            whole: Whether to read all containers, instead of only until the
+                architectures of most containers are known.
+        """
+        for code in self._containers:
+            self._add(code)
+            if not whole and (self._common or self._counts.total() == _MOST):
+                break
+        else:
+            self.is_done = True
+        if not self._counts:
             return FatbinCode()
-        names = None if is_whole else self.common
+        names = None if whole or self.is_done else self._common
+        names = names or sort_architectures(_find_frequent_architectures(self._counts))
         isa = max(
             self._versions, key=lambda one: (self._versions[one], one), default=None
         )
-        names = names or sort_architectures(_find_frequent_architectures(self.counts))
-        return FatbinCode(names, isa=isa, is_whole=is_whole)
+        return FatbinCode(names, isa)
+
+    def _add(self, code: FatbinCode) -> None:
+        """Count a fatbin container by its architectures."""
+        names = code.architectures
+        self._counts[names] += 1
+        if code.isa:
+            self._versions[code.isa] += 1
+        if len(names) > 1 and self._counts[names] == _ENOUGH:
+            self._common = self._common or names
 
 
 def _find_frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:
@@ -161,7 +161,7 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
         header = data.take(_ENTRY.size)
         if header is None:
             return None
-        kind, header_size, length, major, number, flags = _ENTRY.unpack(header)
+        kind, header_size, length, *isa, number, flags = _ENTRY.unpack(header)
         if kind not in {*_KINDS, *_OTHER_KINDS} or not 10 <= number <= 999:
             return None
         if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
@@ -174,8 +174,9 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
             suffixes = [letter for bit, letter in _SUFFIXES.items() if flags & bit]
             suffix = suffixes[-1] if suffixes else ""
             names.add(f"{_KINDS[kind]}_{number}{suffix}")
+        minor, major = isa
         if kind == _COMPUTE and major:
-            versions.add(major)
+            versions.add((major, minor))
     if not names:
         return None
     return FatbinCode(sort_architectures(names), isa=max(versions, default=None))

@@ -261,13 +261,15 @@ def built_cuda_majors(
     return tuple(sorted(majors))
 
 
-def isa_cuda_major(isa: int) -> int:
-    """Return the CUDA major whose compiler emits a major PTX ISA version.
+def isa_toolkit(isa: tuple[int, int]) -> tuple[int, int]:
+    """Return the oldest CUDA whose compiler emits a PTX ISA version.
 
-    CUDA 11 emits ISA 7, CUDA 12 emits ISA 8, and CUDA 13 emits ISA 9. Source: NVIDIA, PTX
-    ISA, release notes, table of versions (2026-11-20).
+    CUDA 11 emits ISA 7, CUDA 12 emits ISA 8, and CUDA 13 emits ISA 9. The minors are
+    equal, except that CUDA 12.6 emits ISA 8.5, too. Source: NVIDIA, PTX ISA, release
+    notes, table of versions (2026-11-20).
     """
-    return min(max(isa, 6) + 4, 13)
+    major, minor = isa
+    return min(max(major, 6) + 4, 13), minor + (major == 8 and minor > 5)
 
 
 def find_pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | None:
@@ -457,6 +459,11 @@ def find_external_libraries(
     return tuple(outside)
 
 
+def library_stem(path: str) -> str:
+    """Return the path that variants of a library and other releases share."""
+    return _NUMBER.sub("", _HASHED.sub("", path))
+
+
 def _stem_and_major(library: str) -> tuple[str, str]:
     """Split ``libcudart-d0da41ae.so.11.8.89`` into ``libcudart``, ``11``."""
     stem, _, version = _HASHED.sub("", basename(library)).partition(".so")
@@ -520,7 +527,7 @@ def _find_compatible_minors(
     by_stem = defaultdict[str, set[str]](set)
     for path, elf in libraries.items():
         fitting = exports.compatible_minors(names.intersection(elf.undefined_symbols()))
-        by_stem[_NUMBER.sub("", path)].update(fitting)
+        by_stem[library_stem(path)].update(fitting)
     common = set(exports.minors).intersection(*by_stem.values())
     return tuple(minor for minor in exports.minors if minor in common)
 

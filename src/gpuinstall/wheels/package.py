@@ -16,7 +16,7 @@ from gpuinstall.wheels.needs import (
     TorchNeeds,
     built_cuda_majors,
     find_external_libraries,
-    isa_cuda_major,
+    isa_toolkit,
     load_libraries,
     read_needs,
 )
@@ -32,6 +32,7 @@ _BUNDLED = re.compile(r"\.libs/[^/]+$")
 """Files that auditwheel bundled. Deeper ones are the package's own plugins."""
 _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
+_PYTHON = re.compile(r"(?<=\.)(cpython-|cp|pypy)\d+t?(?=-)", re.ASCII)
 _CODE_ALONE = ".fatbin"
 _TRIED = 4
 """The number of libraries to read in part per wheel, largest first."""
@@ -45,6 +46,8 @@ class LibraryCode(NamedTuple):
     library: str
     """The path of the library in the wheel."""
     architectures: tuple[str, ...]
+    ptx: tuple[int, int] | None = None
+    """The oldest CUDA whose driver compiles the PTX, or None without PTX."""
 
 
 class WheelFacts(Value):
@@ -52,8 +55,8 @@ class WheelFacts(Value):
 
     codes: tuple[LibraryCode, ...] = ()
     """The GPU code of each library, largest first; empty if unknown."""
-    is_whole: bool = True
-    """Whether all GPU code that determines compatibility was read."""
+    unread: tuple[str, ...] = ()
+    """The libraries whose unread GPU code may differ from what was read."""
     cudas: tuple[int, ...] = ()
     """The CUDA majors that the code is built with; empty if unknown."""
     has_runtime: bool = False
@@ -68,6 +71,11 @@ class WheelFacts(Value):
     """The minimum glibc version, from the symbols or torch's wheel tags."""
     torch: TorchNeeds = TorchNeeds("unknown")
     """The releases of torch that can load the code."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all GPU code that determines compatibility was read."""
+        return not self.unread
 
 
 CODE_LIMIT = 64 << 20
@@ -115,30 +123,32 @@ class PackageReader:
     def read_tables(self) -> WheelFacts:
         """Read the needs of the largest libraries; raise WheelError."""
         if self._is_per_cuda:
-            return self._collect_facts(Needs())
+            return self._collect_facts(Needs(), unread=self._deciding)
         names = self._matched or self._deciding
         sizes = self._wheel.members
         largest = sorted(names, key=lambda name: sizes[name].file_size)[-_TRIED:]
         is_all = len(largest) == len(names)
-        return self._collect_facts(read_needs(self._tables, largest, is_all=is_all))
+        needs = read_needs(self._tables, largest, is_all=is_all)
+        return self._collect_facts(needs, unread=names)
 
     def read_code(self, *, whole: bool) -> WheelFacts:
         """Read the needs and the GPU code of the wheel; raise WheelError."""
         needs = read_needs(self._tables, self._deciding, to_the_end=whole)
         libraries = self._sort_by_size(self._libraries_with_code(needs, whole=whole))
+        unread = list[str]()
         sizes = [self._wheel.members[name].file_size for name in libraries]
-        has_all = True
         if not whole and sum(sizes[_TRIED:]) > _LITTLE:
-            has_all = len(libraries) <= _TRIED
+            unread = libraries[_TRIED:]
             libraries = libraries[:_TRIED]
         if not self._code:
             self._wheel.limit_reads(CODE_LIMIT)
-        for name in libraries:
+        # The smallest are first, so that the limit includes most of them.
+        for name in reversed(libraries):
             # A library that was cached for its tables is not downloaded again.
             if name not in self._code or (whole and self._wheel.is_cached(name)):
                 self._code[name] = _LibraryReader(self._wheel, name)
             self._code[name].read(whole=whole)
-        return self._collect_facts(needs, libraries, has_all=has_all)
+        return self._collect_facts(needs, libraries, unread)
 
     def _sort_by_size(self, libraries: Iterable[str]) -> list[str]:
         sizes = self._wheel.members
@@ -163,13 +173,13 @@ class PackageReader:
         if whole:
             # An optional part can show that a GPU is supported, but not that it is unsupported.
             modules = {*map(_module_name, self._deciding)}
-            for name in filter(_LIBRARY.fullmatch, members):
+            for name in _list_libraries(members):
                 if not _BUNDLED.search(name) and _module_name(name) in modules:
                     own.add(name)
         return own
 
     def _collect_facts(
-        self, needs: Needs, libraries: Sequence[str] = (), *, has_all: bool = False
+        self, needs: Needs, libraries: Sequence[str] = (), unread: Sequence[str] = ()
     ) -> WheelFacts:
         """Combine the needs and the GPU code read so far."""
         wheel = self._wheel
@@ -178,20 +188,23 @@ class PackageReader:
         # The strings of a library that auditwheel renamed still contain the old name.
         opened = find_external_libraries(opens, wheel)
         opened = tuple(sorted({*opened}.difference(needs.libraries)))
+        codes = tuple(
+            LibraryCode(
+                one.name,
+                one.code.architectures,
+                isa_toolkit(one.code.isa) if one.code.isa else None,
+            )
+            for one in read
+            if one.code.architectures
+        )
         # Use the CUDA version of PTX only if all libraries were read.
-        of_ptx = {
-            isa_cuda_major(one.code.isa) for one in read if has_all and one.code.isa
-        }
+        of_ptx = {code.ptx[0] for code in codes if code.ptx and not unread}
         cudas = _folder_cuda_majors(wheel.members) or built_cuda_majors(
             needs, opened, of_ptx
         )
         return WheelFacts(
-            codes=tuple(
-                LibraryCode(one.name, one.code.architectures)
-                for one in read
-                if one.code.architectures
-            ),
-            is_whole=has_all and all(one.code.is_whole for one in read),
+            codes=codes,
+            unread=(*unread, *(one.name for one in read if not one.is_read)),
             cudas=cudas,
             has_runtime=needs.has_runtime or self._has_runtime,
             linked=needs.linked,
@@ -208,6 +221,8 @@ class _LibraryReader:
     def __init__(self, wheel: WheelReader, name: str) -> None:
         self.name = name
         self.code = FatbinCode()
+        self.is_read = False
+        """Whether the unread rest, if any, cannot differ from the code."""
         self.opens = set[str]()
         self._left = wheel.members[name].file_size
         self._pieces = wheel.stream(name)
@@ -215,8 +230,9 @@ class _LibraryReader:
 
     def read(self, *, whole: bool) -> None:
         """Read the library until its end or until its code is certain."""
-        code = self._fatbins.read_all() if whole else self._fatbins.read_part()
-        self.code = code._replace(is_whole=code.is_whole and self._left == 0)
+        self.code = self._fatbins.read(whole=whole)
+        is_complete = self._fatbins.is_done and self._left == 0
+        self.is_read = is_complete or (whole and self._fatbins.is_representative)
 
     def _collect_strings(self) -> Iterator[bytes]:
         """Yield a library's bytes, and collect the libraries it mentions."""
@@ -253,8 +269,11 @@ def find_deciding_libraries(
         names: The paths in its wheel.
     """
     members = load_members()
-    libraries = [name for name in names if _LIBRARY.fullmatch(name)]
-    libraries = [name for name in libraries if not members.is_optional(package, name)]
+    libraries = [
+        name
+        for name in _list_libraries(names)
+        if not members.is_optional(package, name)
+    ]
     shared = load_libraries()
     own = [
         name
@@ -269,6 +288,12 @@ def find_deciding_libraries(
     }
     namesakes = [name for name in own if _module_name(name).lower() in modules]
     return namesakes or own or libraries
+
+
+def _list_libraries(names: Iterable[str]) -> Collection[str]:
+    """Return the native libraries, for one version of Python."""
+    libraries = filter(_LIBRARY.fullmatch, names)
+    return {_PYTHON.sub("", name): name for name in libraries}.values()
 
 
 def _module_name(library: str) -> str:

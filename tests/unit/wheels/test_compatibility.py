@@ -141,7 +141,7 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
     [
         ({"requires": ("torch>=2",)}, False),
         ({"codes": "a sm_70"}, False),
-        ({"is_whole": False, "torch": TorchNeeds("none")}, False),
+        ({"unread": ("some/a.so",), "torch": TorchNeeds("none")}, False),
         (
             {"requires": ("torch>=2",), "torch": TorchNeeds("ordinary", is_part=True)},
             False,
@@ -150,9 +150,9 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
         ({"requires": ("torch>=2",), "depth": Depth.WHOLE}, True),
         ({"requires": ("torch>=2",), "torch": TorchNeeds("none")}, True),
         # A GPU without code.
-        ({"codes": "a sm_80", "is_whole": False}, False),
-        ({"codes": "a sm_80", "is_whole": False, "depth": Depth.WHOLE}, True),
-        ({"codes": "a sm_70, b sm_80", "is_whole": False}, False),
+        ({"codes": "a sm_80", "unread": ("some/a.so",)}, False),
+        ({"codes": "a sm_80", "unread": ("some/a.so",), "depth": Depth.WHOLE}, True),
+        ({"codes": "a sm_70, b sm_80", "unread": ("some/a.so",)}, False),
         ({"codes": "a sm_70, b sm_80", "depth": Depth.WHOLE}, True),
     ],
 )
@@ -184,7 +184,7 @@ def test_wheel_reading_stops_once_compatibility_is_known(cuda, deepest):
 def test_wheel_reading_stops_at_byte_limit():
     def readings(_build):
         for depth in Depth:
-            yield reading(codes="a sm_70", is_whole=False, depth=depth)
+            yield reading(codes="a sm_70", unread=("some/a.so",), depth=depth)
 
     inspector = inspector_for("RTX 4090")
     found = inspector.inspect(WHEEL, readings, Context(), Depth.PART)

@@ -62,6 +62,11 @@ whole some/fa3/flash_attn_3_cuda.so 90 kB: sm_90a
 > some/small.so 5 kB: sm_80
 - some/data.bin 80 kB: sm_80
 
+# Modules for other Pythons are copies.
+some
+- some/_C.cpython-312-x86_64-linux-gnu.so 90 kB: sm_80
+> some/_C.cpython-314t-x86_64-linux-gnu.so 90 kB: sm_80
+
 # Only the files directly in auditwheel's folder are bundled libraries of others.
 some
 > _some.so 90 kB: sm_90
@@ -228,7 +233,7 @@ def test_architectures_are_those_of_most_fatbin_containers(containers, part, who
 
     for is_whole, expected in ((False, part), (True, whole)):
         fatbins = Fatbins(pieces)
-        code = fatbins.read_all() if is_whole else fatbins.read_part()
+        code = fatbins.read(whole=is_whole)
         assert " ".join(code.architectures) == expected
 
 
@@ -477,15 +482,36 @@ def test_full_read_reuses_bytes_of_partial_read(large):
     assert again.read_code(whole=True) == whole
 
 
-def test_code_size_limit_stops_reading(large, monkeypatch):
-    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 500_000)
+@pytest.mark.parametrize(
+    ("limit", "unread"), [(500_000, ()), (100_000, ("some/_C.so",))]
+)
+def test_code_size_limit_stops_reading(large, monkeypatch, limit, unread):
+    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", limit)
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 
     facts = package.read_code(whole=True)
 
+    # Sixteen containers represent the rest.
     [code] = facts.codes
-    assert (code.architectures, facts.is_whole) == (("sm_80", "sm_90"), False)
+    assert (code.architectures, facts.unread) == (("sm_80", "sm_90"), unread)
     assert large.read < 1_200_000
+
+
+def test_code_size_limit_includes_smaller_libraries(tmp_path, monkeypatch):
+    skip_without_gnu_layout()
+    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 300_000)
+    dice = random.Random(0)
+    names = [f"other_{number}" for number in range(30)]
+    files = {}
+    for name, size in (("large", 900_000), ("b", 9000), ("c", 8000)):
+        code = dice.randbytes(size) + fatbin("sm_80 sm_90") * 3
+        own = native_library(tmp_path / f"{name}.so", undefined=names, code=code)
+        files[f"some/{name}.so"] = own.read_bytes()
+
+    facts = _read(files, whole=True)
+
+    assert facts.unread == ("some/large.so",)
+    assert [code.library for code in facts.codes] == ["some/b.so", "some/c.so"]
 
 
 def test_every_package_row_has_evidence():

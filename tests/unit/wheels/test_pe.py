@@ -18,5 +18,5 @@ def test_imports_of_a_dll_determine_cuda():
         package = PackageReader(wheel, "painter", may_have_code=True)
         facts = package.read_code(whole=False)
         [code] = facts.codes
-        assert (facts.cudas, *code) == (cudas, "painter/_C.pyd", ("sm_80",))
+        assert (facts.cudas, *code[:2]) == (cudas, "painter/_C.pyd", ("sm_80",))
         assert facts.torch.kind == "unknown"

@@ -34,6 +34,7 @@ from gpuinstall.lock.uv.builds import find_build_tools
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_code
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import library_stem
 
 REJECTIONS = 3
 """Number of rejections for one reason before skipping releases."""
@@ -360,17 +361,16 @@ class OlderReleaseSearch:
         return found
 
     def _find_same_lack(self, found: Compatibility) -> Reason | None:
-        """Return the reason if a wheel lacks code like several newer releases.
+        """Return the reason if a wheel lacks code like a newer release.
 
-        If releases were read whole and rejected, a part of the same libraries without
-        code is enough to reject another release.
+        A part of the same libraries without code is enough to reject another release.
         """
         why = found.verdicts[self.resolution.torch].warning
-        libraries = {code.library for code in self.rejected.row.codes}
-        is_same = all(code.library in libraries for code in found.row.codes)
-        if why is None or not is_same or self.rejections[why.code] < REJECTIONS - 1:
-            return None
-        return why
+        libraries = {library_stem(code.library) for code in self.rejected.row.codes}
+        own = {library_stem(code.library) for code in found.row.codes}
+        if why and own <= libraries and self.rejections[why.code]:
+            return why
+        return None
 
     def _create_assumed_fact(self, place: int) -> Fact:
         """Return the assumed fact about a release that was not inspected."""

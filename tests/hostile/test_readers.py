@@ -23,8 +23,9 @@ from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import parse_project, read_inputs
+from gpuinstall.lock.request.declaration import declare_project, read_inputs
 from gpuinstall.lock.request.lock_request import create_target_machine
+from gpuinstall.lock.request.pyproject import ProjectFile
 from gpuinstall.sources.configuration import parse_pip_file, parse_uv_settings
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
@@ -175,7 +176,7 @@ def known_readers(folder):
             toml,
         ),
         "a project": (
-            lambda text: parse_project(parse_pyproject(text)),
+            lambda text: declare_project(ProjectFile(parse_pyproject(text))),
             '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
             toml,
         ),

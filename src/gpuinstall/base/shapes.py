@@ -83,7 +83,7 @@ PYPROJECT = {
     "tool": {
         "uv": UV,
         "poetry": _POETRY,
-        **dict.fromkeys(("gpuinstall", "pdm", "rye", "pixi"), _TABLE),
+        **dict.fromkeys(("gpuinstall", "pdm", "rye", "pixi", "hatch"), _TABLE),
     },
 }
 _FILE = {"hash": str}

@@ -14,7 +14,6 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
@@ -31,7 +30,7 @@ from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.history import read_environment_lock
-from gpuinstall.lock.request.pyproject import read_project_dependencies
+from gpuinstall.lock.request.pyproject import ProjectFile
 
 _POWER_CUT = "a power failure or a full disk interrupted the writing of the file"
 _ACTIVATED = re.compile(
@@ -62,11 +61,10 @@ def _is_undone(folder: Path) -> bool:
     # Malformed files are reported when the request is read.
     with suppress(OSError, ValueError, UsageError):
         file = folder / "pyproject.toml"
-        pyproject = parse_pyproject(read_document(file, folder))
-        names = requirement_names(read_project_dependencies(pyproject, file))
-        settings = pyproject.get("tool", {}).get("uv", {})
-        indexes = [index.get("default") for index in settings.get("index", ())]
-        is_named = "torch" in settings.get("sources", ()) or any(indexes)
+        project = ProjectFile.parse(read_document(file, folder), file)
+        names = requirement_names(project.dependencies())
+        indexes = [index.get("default") for index in project.uv.get("index", ())]
+        is_named = "torch" in project.uv.get("sources", ()) or any(indexes)
         return not (is_named or names.isdisjoint({"torch", *COMPANIONS}))
     return False
 

@@ -17,7 +17,6 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
-    parse_text_list,
     parse_toml,
     read_document,
     real_path,
@@ -29,23 +28,15 @@ from gpuinstall.base.requirement import (
     TextOrigin,
     parse_requirement,
 )
-from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import find_locks
-from gpuinstall.lock.request.pyproject import (
-    PartContents,
-    ProjectParts,
-    find_default_groups,
-    locate_requirements,
-    read_project_dependencies,
-)
+from gpuinstall.lock.request.pyproject import PartContents, ProjectFile
 from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
     Table,
-    find_table,
     find_workspace_members,
     read_index_settings,
     read_poetry_configuration,
@@ -146,20 +137,18 @@ def read_declaration(
     Raises:
         UsageError: A file is malformed.
     """
-    project = folder / PROJECT
+    project = ProjectFile(path=folder / PROJECT)
     declared = Declaration()
-    document: Table = {}
     # Without a project, the parser need not be loaded.
-    if isfile(project):
-        with convert_content_errors(project):
-            document = parse_pyproject(read_requirements_text(project))
+    if isfile(project.path):
+        with convert_content_errors(project.path):
+            project = _read_project(project.path)
             if configured:
-                listed = locate_requirements(configured, document, project)
-                declared = Declaration(listed=listed)
+                declared = Declaration(listed=project.locate(configured))
             else:
-                declared = parse_project(document, project)
+                declared = declare_project(project)
     if not configured:
-        declared = _add_requirements_file(declared, folder, document)
+        declared = _add_requirements_file(declared, project, folder)
     unread = {
         name: export for name, export in _EXPORTED_BY.items() if isfile(folder / name)
     }
@@ -171,38 +160,38 @@ def read_declaration(
     )
 
 
-def _suggest_member_setting(document: Table, folder: Path) -> dict[str, str]:
+def _read_project(path: Path) -> ProjectFile:
+    return ProjectFile.parse(read_requirements_text(path), path)
+
+
+def _suggest_member_setting(project: ProjectFile) -> dict[str, str]:
     """Return the setting that requests all members of a virtual workspace.
 
     uv installs all members.
-
-    Args:
-        document: The pyproject.toml of the root.
-        folder: The folder of that file.
     """
-    workspace = find_table(document, "tool", "uv", "workspace")
-    if "project" in document or not workspace:
+    workspace = project.uv.get("workspace")
+    if "project" in project.document or not workspace:
         return {}
-    members = [f"-e ./{path}" for path in find_workspace_members(workspace, folder)]
+    paths = find_workspace_members(workspace, project.path.parent)
+    members = [f"-e ./{path}" for path in paths]
     setting = f"[tool.gpuinstall] requirements = {json.dumps(members)}"
     return {f"the workspace in {PROJECT}": setting} if members else {}
 
 
 def _add_requirements_file(
-    declared: Declaration, folder: Path, pyproject: Table
+    declared: Declaration, project: ProjectFile, folder: Path
 ) -> Declaration:
     """Add setup.py, or the first file with requirements, to a request.
 
     Args:
         declared: The request of pyproject.toml.
+        project: The folder's pyproject.toml; empty if there is none.
         folder: The folder with the files.
-        pyproject: The folder's pyproject.toml; empty if there is none.
     """
-    tool = find_table(pyproject, "tool")
-    unread = _suggest_member_setting(pyproject, folder)
+    unread = _suggest_member_setting(project)
     project_file = declared.project_file
-    is_declared = project_file or "project" in pyproject or tool.get("poetry")
-    is_package = find_table(tool, "uv").get("package", True)
+    is_declared = project_file or "project" in project.document or project.poetry
+    is_package = project.uv.get("package", True)
     if not is_declared and is_package and isfile(folder / _SETUP):
         project_file = _SETUP
     file = PROJECT
@@ -241,8 +230,9 @@ def find_build_files(folder: Path) -> list[str]:
     """Return the files whose changes make uv rebuild a project."""
     files = [*PROJECT_FILES]
     with suppress(OSError, ValueError, UsageError):
-        document = parse_pyproject(read_document(folder / PROJECT, folder))
-        for key in find_table(document, "tool", "uv").get("cache-keys", ()):
+        path = folder / PROJECT
+        project = ProjectFile.parse(read_document(path, folder), path)
+        for key in project.uv.get("cache-keys", ()):
             pattern = key if isinstance(key, str) else key.get("file", "")
             if ".." not in pattern and not Path(pattern).is_absolute():
                 files += glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
@@ -272,13 +262,10 @@ def read_inputs(name: str) -> RequirementsFile:
     if path.name != PROJECT:
         return read_requirements(path)
     with convert_content_errors(path):
-        document = parse_pyproject(read_requirements_text(path))
+        project = _read_project(path)
         if part is None:
-            return _relocate_requirements(
-                read_project_dependencies(document, path), document, path
-            )
-        written = ProjectParts(document, path).requirements(part)
-        return _relocate_requirements(written, document, path, part)
+            return _relocate_requirements(project.dependencies(), project)
+        return _relocate_requirements(project.requirements(part), project, part)
 
 
 def suggest_lock_command(path: Path) -> str:
@@ -320,36 +307,32 @@ def read_whole_project(
         UsageError: The file is malformed.
     """
     with convert_content_errors(path):
-        document = parse_pyproject(text)
-        tools = find_table(document, "build-system").get("requires", [])
+        project = ProjectFile.parse(text, path)
+        tools = project.document.get("build-system", {}).get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
-            *read_project_dependencies(document, path),
-            *(
-                parse_requirement(one, origin)
-                for one in parse_text_list(tools, "requires")
-            ),
+            *project.dependencies(),
+            *(parse_requirement(one, origin) for one in tools),
         ]
-        project_parts = ProjectParts(document, path)
-        known = project_parts.extras.keys() & set(extras)
+        known = project.extras.keys() & set(extras)
         parts = [Part("extra", name) for name in sorted(known)]
         for part in parts:
-            required += project_parts.requirements(part)
-        return locate_requirements(required, document, path, *parts)
+            required += project.requirements(part)
+        return project.locate(required, *parts)
 
 
 def _relocate_requirements(
-    written: Iterable[Requirement], document: Table, path: Path, *parts: Part
+    written: Iterable[Requirement], project: ProjectFile, *parts: Part
 ) -> RequirementsFile:
     """Return requirements with paths relative to the working folder.
 
     Args:
         written: The requirements as written.
-        document: The pyproject.toml that contains them.
-        path: Its path relative to the working folder.
+        project: The pyproject.toml that contains them.
         parts: The extras and groups that contain them.
     """
-    listed = locate_requirements(written, document, path, *parts)
+    listed = project.locate(written, *parts)
+    path = project.path
     folder = path.absolute().parent
     if folder == Path.cwd():  # these settings of uv are read as configuration
         return listed
@@ -362,7 +345,7 @@ def _relocate_requirements(
 
     further = (
         *_read_tool_settings(folder),
-        *parse_uv_settings(find_table(document, "tool", "uv"), path, os.environ),
+        *parse_uv_settings(project.uv, path, os.environ),
     )
     return replace(
         listed,
@@ -371,35 +354,28 @@ def _relocate_requirements(
     )
 
 
-def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
+def declare_project(project: ProjectFile) -> Declaration:
     """Return the dependencies of ``[project]`` and of the default groups.
 
     Packages with a URL or path in uv's sources have that location.
 
-    Args:
-        document: The pyproject.toml.
-        file: Its path.
-
     Raises:
         UsageError: The dependencies are malformed.
     """
-    project = find_table(document, "project")
-    poetry = find_table(document, "tool", "poetry")
-    with convert_content_errors(file, "config-malformed"):
-        parts = find_default_groups(document)
-        project_parts = ProjectParts(document, file)
+    with convert_content_errors(project.path, "config-malformed"):
+        parts = project.find_default_groups()
         key = "[tool.uv] default-groups"
-        groups = (project_parts.requirements(part, key) for part in parts)
-        written = chain(read_project_dependencies(document, file), *groups)
-        listed = locate_requirements(written, document, file, *parts)
-        alternatives = project_parts.find_alternatives()
+        groups = (project.requirements(part, key) for part in parts)
+        written = chain(project.dependencies(), *groups)
+        listed = project.locate(written, *parts)
+        alternatives = project.find_alternatives()
         decided = [one.part for one in chain(*alternatives)]
-        omitted = project_parts.find_parts_with_torch({*parts, *decided})
-        is_package = find_table(document, "tool", "uv").get("package")
+        omitted = project.find_parts_with_torch({*parts, *decided})
+        is_package = project.uv.get("package")
         if is_package is None:
-            is_dynamic = "dependencies" in project.get("dynamic", ())
-            is_built = "build-system" in document or is_dynamic
-            is_package = is_built and poetry.get("package-mode", True)
+            is_dynamic = "dependencies" in project.project.get("dynamic", ())
+            is_built = "build-system" in project.document or is_dynamic
+            is_package = is_built and project.poetry.get("package-mode", True)
     return Declaration(
         listed=listed,
         project_file=PROJECT if is_package else "",
@@ -465,10 +441,10 @@ def _has_request(path: Path) -> bool:
     """Return whether a file has dependencies or ``[tool.gpuinstall]``."""
     # Treat an unreadable file in a parent folder as if it requested nothing.
     with suppress(OSError, ValueError, UsageError):
-        document = parse_pyproject(read_document(path, path.parent))
-        tool = find_table(document, "tool")
-        tables = (find_table(document, "project"), find_table(tool, "poetry"))
-        return "gpuinstall" in tool or any(map(_has_dependencies, tables))
+        file = ProjectFile.parse(read_document(path, path.parent), path)
+        is_configured = "gpuinstall" in file.document.get("tool", {})
+        tables = (file.project, file.poetry)
+        return is_configured or any(map(_has_dependencies, tables))
     return False
 
 

@@ -24,12 +24,10 @@ from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     is_remote,
-    normalize_name,
     parse_requirement,
     parse_standard_marker,
     parse_standard_requirement,
 )
-from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import BUILD_FILES, Record
@@ -38,12 +36,8 @@ from gpuinstall.lock.request.declaration import (
     is_settings_file,
     read_whole_project,
 )
-from gpuinstall.lock.request.pyproject import ProjectParts, join_markers
-from gpuinstall.lock.request.tools import (
-    find_source_location,
-    find_table,
-    find_uv_sources,
-)
+from gpuinstall.lock.request.pyproject import ProjectFile, join_markers
+from gpuinstall.lock.request.tools import find_source_location, find_uv_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     WITHOUT_MEMBER,
@@ -90,14 +84,15 @@ def read_folder_project(
     """
     if requirement.path is None:
         return None
-    table = read_static_project(folder / expand_home(requirement.path))
-    if table is None:
+    project = read_static_project(folder / expand_home(requirement.path))
+    if project is None:
         return None
-    extras = ProjectParts({"project": table}, Path(PROJECT)).extras
-    has_rule = extras.keys() >= set(requirement.extras)
-    if not has_rule or "name" not in table:
+    table = project.project
+    extras = project.extras
+    has_extras = extras.keys() >= set(requirement.extras)
+    if not has_extras or "name" not in table:
         return None
-    name = normalize_name(table["name"])
+    name = project.own_name
     version = str(table.get("version", DYNAMIC_VERSION))
     row = {"name": name, "version": version, "requires-dist": []}
     lists = [extras[extra] for extra in requirement.extras]
@@ -130,41 +125,35 @@ def find_dynamic_projects(
     for requirement in requirements:
         if requirement.path is None:
             continue
-        file = folder / expand_home(requirement.path) / PROJECT
-        table = read_static_project(file.parent)
-        if table is None or "version" in table or "name" not in table:
+        project = read_static_project(folder / expand_home(requirement.path))
+        if project is None or "version" in project.project or not project.own_name:
             continue
         # uv reports malformed requirements when it builds the project.
         with suppress(ValueError, UsageError):
-            document = parse_pyproject(read_raw(file).decode())
-            uv = find_table(document, "tool", "uv")
             sources = {
                 name
-                for name, row in find_uv_sources(uv, file)
+                for name, row in find_uv_sources(project.uv, project.path)
                 if find_source_location(row)
             }
             if sources <= located:
-                yield _create_static_metadata(
-                    table, ProjectParts(document, file).extras
-                )
+                yield _create_static_metadata(project)
 
 
-def _create_static_metadata(
-    table: Mapping[str, Any], extras: Mapping[str, Iterable[str]]
-) -> dict[str, Any]:
-    """Return the metadata of a ``[project]`` table without a version."""
+def _create_static_metadata(project: ProjectFile) -> dict[str, Any]:
+    """Return the metadata of a project without a version."""
+    table = project.project
     required = map(parse_standard_requirement, table.get("dependencies", ()))
     dependencies = [*map(str, required)]
-    for extra, texts in extras.items():
+    for extra, texts in project.extras.items():
         for one in map(parse_standard_requirement, texts):
             marker = join_markers(str(one.marker or ""), f"extra == '{extra}'")
             one.marker = parse_standard_marker(marker)
             dependencies.append(str(one))
     row = {
-        "name": normalize_name(table["name"]),
+        "name": project.own_name,
         "version": DYNAMIC_VERSION,
         "requires-dist": dependencies,
-        "provides-extra": [*extras],
+        "provides-extra": [*project.extras],
     }
     if "requires-python" in table:
         row["requires-python"] = table["requires-python"]
@@ -298,7 +287,8 @@ def compute_build_files_digest(
     for place, _ in _find_projects(requirements, folder, set()):
         project = read_static_project(place) if place == real_path(folder) else None
         if project:
-            counting = project.get("name"), project.get("optional-dependencies")
+            table = project.project
+            counting = table.get("name"), table.get("optional-dependencies")
             contents.append(repr(counting).encode())
             continue
         with suppress(OSError):
@@ -352,17 +342,21 @@ def find_changed_files(
         yield BUILD_FILES
 
 
-def read_static_project(folder: Path) -> dict[str, Any] | None:
-    """Return a folder's ``[project]`` table, or None if it needs a build."""
+def read_static_project(folder: Path) -> ProjectFile | None:
+    """Read the pyproject.toml in a folder.
+
+    Returns:
+        The file, or None if it has no ``[project]`` table or requires a build.
+    """
+    path = folder / PROJECT
     try:
-        document = parse_pyproject(read_raw(folder / PROJECT).decode())
+        file = ProjectFile.parse(read_raw(path).decode(), path)
     except (OSError, ValueError):
         return None
-    table: dict[str, Any] | None = document.get("project")
-    if table is None:
+    if "project" not in file.document:
         return None
     dynamic = {"dependencies", "optional-dependencies", "requires-python"}
     # Poetry's own tables can have the dependencies instead.
-    is_listed = "dependencies" in table or not find_table(document, "tool", "poetry")
-    is_static = is_listed and dynamic.isdisjoint(table.get("dynamic", ()))
-    return table if is_static else None
+    is_listed = "dependencies" in file.project or not file.poetry
+    is_static = is_listed and dynamic.isdisjoint(file.project.get("dynamic", ()))
+    return file if is_static else None

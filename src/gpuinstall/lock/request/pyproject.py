@@ -19,6 +19,7 @@ from gpuinstall.base.requirement import (
     remove_duplicates,
     requirement_names,
 )
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
@@ -87,83 +88,117 @@ class PartContents(Value):
         return self.find_backend(environment) == CPU.tag
 
 
-def read_project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
-    """Yield the dependencies of a project, or of Poetry's tables."""
-    project = find_table(document, "project")
-    origin = TextOrigin(str(file), "[project] dependencies")
-    texts: Iterable[str]
-    if "dependencies" in project:
-        texts = parse_text_list(project["dependencies"], "dependencies")
-    else:
-        origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
-        texts = _read_poetry_requirements(find_table(document, "tool", "poetry"))
-    yield from (parse_requirement(text, origin) for text in texts)
+class ProjectFile(Value):
+    """A pyproject.toml, whose values have the expected types."""
 
+    document: Mapping[str, Any] = {}
+    path: Path = Path(PROJECT)
 
-def find_default_groups(document: Table) -> tuple[Part, ...]:
-    """Return the groups that uv installs by default."""
-    uv = find_table(document, "tool", "uv")
-    groups = _read_group_entries(document)
-    names: Any = uv.get("default-groups")
-    if names is None:
-        names = [name for name in groups if normalize_name(name) == "dev"]
-    elif names == "all":
-        names = list(groups)
-    parts = (
-        Part("group", normalize_name(name))
-        for name in parse_text_list(names, "default-groups")
-    )
-    return tuple(part for part in parts if not _is_exported(part, document))
+    @classmethod
+    def parse(cls, text: str, path: Path) -> ProjectFile:
+        """Parse the text of a pyproject.toml.
 
+        Raises:
+            ValueError: The text is malformed.
+        """
+        return cls(parse_pyproject(text), path)
 
-def _is_exported(part: Part, document: Table) -> bool:
-    """Return whether ``gpuinstall export uv`` wrote a group."""
-    indexes = find_table(document, "tool", "uv").get("index", ())
-    name = part.name.replace("torch-", "gpuinstall-")
-    return part.kind == "group" and name in [row.get("name") for row in indexes]
+    @property
+    def project(self) -> Table:
+        """The ``[project]`` table."""
+        return find_table(self.document, "project")
 
+    @property
+    def uv(self) -> Table:
+        """The ``[tool.uv]`` table."""
+        return find_table(self.document, "tool", "uv")
 
-class ProjectParts(Value):
-    """The extras and dependency groups of a pyproject.toml."""
-
-    document: Table
-    file: Path
+    @property
+    def poetry(self) -> Table:
+        """The ``[tool.poetry]`` table."""
+        return find_table(self.document, "tool", "poetry")
 
     @property
     def own_name(self) -> str:
         """The name of the project, normalized."""
-        return normalize_name(find_table(self.document, "project").get("name", ""))
+        return normalize_name(self.project.get("name", ""))
+
+    def dependencies(self) -> Iterator[Requirement]:
+        """Yield the dependencies of the project, or of Poetry's tables."""
+        origin = TextOrigin(str(self.path), "[project] dependencies")
+        texts = self.project.get("dependencies")
+        if texts is None:
+            origin = TextOrigin(str(self.path), "[tool.poetry.dependencies]")
+            texts = (
+                convert_poetry_entry(name, entry)
+                for name, entry in read_poetry_entries(self.poetry)
+                if name != "python" and not entry.get("optional")
+            )
+        yield from (parse_requirement(text, origin) for text in texts)
 
     @cached_property
     def extras(self) -> dict[str, list[str]]:
         """The requirements of each extra by its normalized name."""
-        extras = find_table(self.document, "project", "optional-dependencies")
-        texts = {
-            normalize_name(name): parse_text_list(extras[name], name) for name in extras
-        }
-        poetry = find_table(self.document, "tool", "poetry")
+        extras = self.project.get("optional-dependencies", {})
+        texts = {normalize_name(name): extras[name] for name in extras}
         optional: dict[str, list[str]] = {}
-        for name, entry in read_poetry_entries(poetry):
+        for name, entry in read_poetry_entries(self.poetry):
             if entry.get("optional"):
                 written = convert_poetry_entry(name, entry)
                 optional.setdefault(name, []).append(written)
-        for extra, names in find_table(poetry, "extras").items():
-            listed = map(normalize_name, parse_text_list(names, extra))
+        for extra, names in self.poetry.get("extras", {}).items():
+            listed = map(normalize_name, names)
             required = chain.from_iterable(optional.get(name, ()) for name in listed)
             texts[normalize_name(extra)] = [*required]
         return texts
 
     @cached_property
-    def groups(self) -> DependencyGroupResolver:
-        """The dependency groups."""
+    def groups(self) -> dict[str, list[Any]]:
+        """The entries of each dependency group by its name as written."""
+        groups = {**self.document.get("dependency-groups", {})}
+        further = self.uv.get("dev-dependencies")
+        if further:
+            groups["dev"] = [*groups.get("dev", ()), *further]
+        # Poetry installs the other groups by default.
+        of_poetry = self.poetry.get("group", {})
+        spellings = {normalize_name(name): name for name in groups}
+        for name, group in of_poetry.items():
+            if group.get("optional"):
+                rows = read_poetry_groups(of_poetry, [name])
+                texts = [convert_poetry_entry(one, entry) for one, entry in rows]
+                same = spellings.get(normalize_name(name), name)
+                groups[same] = [*groups.get(same, ()), *texts]
+        return groups
+
+    @cached_property
+    def _group_resolver(self) -> DependencyGroupResolver:
         from packaging.dependency_groups import DependencyGroupResolver
 
-        return DependencyGroupResolver(_read_group_entries(self.document))
+        return DependencyGroupResolver(self.groups)
 
     @cached_property
     def group_names(self) -> frozenset[str]:
         """The normalized names of the groups."""
-        return frozenset(map(normalize_name, _read_group_entries(self.document)))
+        return frozenset(map(normalize_name, self.groups))
+
+    def find_default_groups(self) -> tuple[Part, ...]:
+        """Return the groups that uv installs by default."""
+        names = self.uv.get("default-groups")
+        if names is None:
+            names = ["dev"] if "dev" in self.group_names else []
+        elif names == "all":
+            names = list(self.groups)
+        parts = (
+            Part("group", normalize_name(name))
+            for name in parse_text_list(names, "default-groups")
+        )
+        return tuple(part for part in parts if not self._is_exported(part))
+
+    def _is_exported(self, part: Part) -> bool:
+        """Return whether ``gpuinstall export uv`` wrote a group."""
+        indexes = self.uv.get("index", ())
+        name = part.name.replace("torch-", "gpuinstall-")
+        return part.kind == "group" and name in [row.get("name") for row in indexes]
 
     def requirements(self, part: Part, where: str = "") -> Iterator[Requirement]:
         """Yield the requirements of an extra or a group.
@@ -184,7 +219,7 @@ class ProjectParts(Value):
             texts = self._group_requirements(part.name)
         if texts is None:
             raise self._unknown_part_error(part, where)
-        origin = TextOrigin(str(self.file), f"{key} {part.name}")
+        origin = TextOrigin(str(self.path), f"{key} {part.name}")
         yield from (parse_requirement(text, origin) for text in texts)
 
     def _group_requirements(self, name: str) -> list[str] | None:
@@ -194,7 +229,7 @@ class ProjectParts(Value):
         if name not in self.group_names:
             return None
         try:
-            return [*_expand_group(self.groups, name, set())]
+            return [*_expand_group(self._group_resolver, name, set())]
         except ExceptionGroup as error:
             reasons = (" ".join(str(one).split()) for one in error.exceptions)
             raise ValueError(
@@ -209,12 +244,12 @@ class ProjectParts(Value):
         if part.kind == "group":
             other = Part("extra", part.name)
             names = self.extras
-        dynamic = find_table(self.document, "project").get("dynamic", ())
+        dynamic = self.project.get("dynamic", ())
         if part.name in names:
             hint = f"Use {other}"
         elif "optional-dependencies" in dynamic:
             hint = f"gpuinstall install -e {quote_word(f'.[{part.name}]')}"
-        message = f"{self.file} has no {part.kind} named {part.name}"
+        message = f"{self.path} has no {part.kind} named {part.name}"
         if where:
             message += f", which {where} selects"
         return UsageError(f"{part.kind}-unknown", message, hint=hint)
@@ -228,9 +263,8 @@ class ProjectParts(Value):
             requirements: The requirements.
             seen: The extras expanded so far, which are skipped. New ones are added.
         """
-        own_name = self.own_name
         for requirement in requirements:
-            if requirement.name != own_name:
+            if requirement.name != self.own_name:
                 yield requirement
                 continue
             for extra in requirement.extras:
@@ -248,8 +282,7 @@ class ProjectParts(Value):
             no torch-family package.
         """
         sets = dict[tuple[Part, ...], None]()
-        uv = find_table(self.document, "tool", "uv")
-        for declared in uv.get("conflicts", ()):
+        for declared in self.uv.get("conflicts", ()):
             parts = [
                 find_entry_part(row)
                 for row in declared
@@ -266,10 +299,7 @@ class ProjectParts(Value):
 
     def _add_sources(self, contents: PartContents) -> PartContents:
         part = contents.part
-        listed = locate_requirements(
-            self.requirements(part), self.document, self.file, part
-        )
-        return replace(contents, listed=listed)
+        return replace(contents, listed=self.locate(self.requirements(part), part))
 
     def find_parts_with_torch(
         self, excluded: Collection[Part]
@@ -298,7 +328,7 @@ class ProjectParts(Value):
         found = []
         count = 0
         for part in parts:
-            if _is_exported(part, self.document):
+            if self._is_exported(part):
                 continue
             seen: set[str] = set()
             required = self.requirements(part, "[tool.uv] conflicts")
@@ -312,24 +342,34 @@ class ProjectParts(Value):
                 found.append(contents)
         return tuple(found)
 
+    def locate(self, written: Iterable[Requirement], *parts: Part) -> RequirementsFile:
+        """Return distinct requirements with their sources in the same file.
 
-def _read_group_entries(document: Table) -> dict[str, list[Any]]:
-    """Return the entries of each dependency group."""
-    groups = dict(find_table(document, "dependency-groups"))
-    further = find_table(document, "tool", "uv").get("dev-dependencies")
-    if further:
-        parse_text_list(further, "dev-dependencies")
-        groups["dev"] = [*groups.get("dev", ()), *further]
-    # Poetry installs the other groups by default.
-    of_poetry = find_table(document, "tool", "poetry", "group")
-    spellings = {normalize_name(name): name for name in groups}
-    for name, group in of_poetry.items():
-        if group.get("optional"):
-            rows = read_poetry_groups(of_poetry, [name])
-            texts = [convert_poetry_entry(one, entry) for one, entry in rows]
-            same = spellings.get(normalize_name(name), name)
-            groups[same] = [*groups.get(same, ()), *texts]
-    return groups
+        Args:
+            written: The requirements as written.
+            parts: The extras and groups that contain them.
+        """
+        sources = [
+            *read_poetry_entries(self.poetry),
+            *find_uv_sources(self.uv, self.path, parts),
+        ]
+        # Unsupported sources are refused with the other settings.
+        addresses: dict[str, list[Table]] = {}
+        for name, source in sources:
+            if find_source_location(source):
+                addresses.setdefault(name, []).append(source)
+        lines = remove_duplicates(self.expand_own_extras(written, set()))
+        names = {one.name for one in lines if not one.url}
+        tool = find_table(self.document, "tool")
+        return RequirementsFile.from_lines(
+            (
+                *chain.from_iterable(
+                    _locate_requirement(one, addresses) for one in lines
+                ),
+                *parse_uv_constraints(self.uv, self.path),
+            ),
+            read_project_settings(tool, self.path, names, parts),
+        )
 
 
 def _expand_group(
@@ -356,44 +396,6 @@ def _expand_group(
             yield str(item)
         else:
             yield from _expand_group(resolver, item.include_group, seen)
-
-
-def locate_requirements(
-    written: Iterable[Requirement],
-    document: Table,
-    file: Path,
-    *parts: Part,
-) -> RequirementsFile:
-    """Return distinct requirements with their sources in the same file.
-
-    Args:
-        written: The requirements as written.
-        document: The file that contains them.
-        file: Its path.
-        parts: The extras and groups that contain them.
-    """
-    tool = find_table(document, "tool")
-    uv = find_table(tool, "uv")
-    sources = [
-        *read_poetry_entries(find_table(tool, "poetry")),
-        *find_uv_sources(uv, file, parts),
-    ]
-    # Unsupported sources are refused with the other settings.
-    addresses: dict[str, list[Table]] = {}
-    for name, source in sources:
-        if find_source_location(source):
-            addresses.setdefault(name, []).append(source)
-    lines = remove_duplicates(
-        ProjectParts(document, file).expand_own_extras(written, set())
-    )
-    names = {one.name for one in lines if not one.url}
-    return RequirementsFile.from_lines(
-        (
-            *chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
-            *parse_uv_constraints(uv, file),
-        ),
-        read_project_settings(tool, file, names, parts),
-    )
 
 
 def _locate_requirement(
@@ -436,13 +438,6 @@ def join_markers(*markers: str) -> str:
     return " and ".join(f"({marker})" for marker in markers if marker)
 
 
-def _read_poetry_requirements(poetry: Table) -> Iterator[str]:
-    """Yield the requirements of Poetry's tables and default groups."""
-    for name, entry in read_poetry_entries(poetry):
-        if name != "python" and not entry.get("optional"):
-            yield convert_poetry_entry(name, entry)
-
-
 def convert_poetry_entry(name: str, entry: Table) -> str:
     """Return one entry of Poetry's dependencies as a standard requirement.
 
@@ -465,9 +460,7 @@ def convert_poetry_entry(name: str, entry: Table) -> str:
             "config-malformed",
             f"{PROJECT}: [tool.poetry] {name} = {json.dumps(entry)}: {error}",
         ) from None
-    extras = ""
-    if "extras" in entry:
-        extras = f"[{','.join(parse_text_list(entry['extras'], 'extras'))}]"
+    extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
     return _add_marker(f"{name}{extras}{place}", marker)
 
 

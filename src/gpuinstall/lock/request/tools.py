@@ -15,8 +15,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_text_list, parse_toml
+from gpuinstall.base.files import parse_toml
 from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
@@ -86,11 +85,8 @@ _HARMLESS = Effect.HARMLESS
 
 def find_table(document: Table, *names: str) -> Table:
     """Return a nested table by its names, or an empty one if missing."""
-    for depth, name in enumerate(names, 1):
+    for name in names:
         document = document.get(name, {})
-        if not isinstance(document, dict):
-            message = f"pyproject.toml: {'.'.join(names[:depth])} is not a table"
-            raise UsageError("config-malformed", message)
     return document
 
 
@@ -131,9 +127,9 @@ def read_project_settings(
         packages: The packages that the project requires.
         parts: The extras and groups to read.
     """
-    yield from _read_uv_sources(find_table(tool, "uv"), file, packages, parts)
+    yield from _read_uv_sources(tool.get("uv", {}), file, packages, parts)
     yield from read_index_settings({"tool": tool}, _INDEX_KEYS, file)
-    poetry = find_table(tool, "poetry")
+    poetry = tool.get("poetry", {})
     yield from _read_poetry_settings(poetry, file)
     yield from _read_poetry_sources(poetry, file)
     indexes = {
@@ -195,7 +191,7 @@ def refuse_family_builds(sources: Sources) -> Sources:
 
 def _read_poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield pre-release settings and unknown keys in Poetry's tables."""
-    groups = find_table(poetry, "group")
+    groups = poetry.get("group", {})
     entries = [*read_poetry_entries(poetry, with_optional=True)]
     whole = "tool.poetry"
     source = f"{whole}.source"
@@ -369,7 +365,7 @@ def find_workspace_members(workspace: Table, root: Path) -> list[str]:
     """
 
     def find_paths(key: str) -> set[str]:
-        patterns = parse_text_list(workspace.get(key, []), key)
+        patterns = workspace.get(key, ())
         found = (glob(pattern, root_dir=root) for pattern in patterns)  # noqa: PTH207
         return set(map(os.path.normpath, chain.from_iterable(found)))
 

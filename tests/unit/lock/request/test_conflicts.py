@@ -1,8 +1,6 @@
 """Sets of alternatives in ``[tool.uv] conflicts``."""
 
-from pathlib import Path
-
-from gpuinstall.lock.request.pyproject import ProjectParts
+from gpuinstall.lock.request.pyproject import ProjectFile
 
 
 def test_duplicate_conflict_sets_are_merged():
@@ -12,5 +10,5 @@ def test_duplicate_conflict_sets_are_merged():
         "project": {"name": "app", "optional-dependencies": extras},
         "tool": {"uv": {"conflicts": [rows] * 200}},
     }
-    [members] = ProjectParts(document, Path("pyproject.toml")).find_alternatives()
+    [members] = ProjectFile(document).find_alternatives()
     assert [one.part.name for one in members] == [*extras]

@@ -8,11 +8,12 @@ import pytest
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import (
+    declare_project,
     find_build_files,
-    parse_project,
     read_declaration,
     read_inputs,
 )
+from gpuinstall.lock.request.pyproject import ProjectFile
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.requirements_file import join_files
@@ -276,7 +277,7 @@ def test_package_with_workspace_source_is_rejected():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     project = {"dependencies": ["torch", "numpy"]}
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
-    settings = parse_project(pyproject).listed.settings
+    settings = declare_project(ProjectFile(pyproject)).listed.settings
     assert [(one.package, one.effect) for one in settings] == [
         ("torch", Effect.TORCH),
         ("numpy", Effect.REFUSED),

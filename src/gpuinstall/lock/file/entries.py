@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from gpuinstall.base.requirement import Requirement
-    from gpuinstall.lock.file.lock import Lock
+    from gpuinstall.lock.file.lock import Lock, PackageSource
     from gpuinstall.sources.session import Session
-
-Selected = tuple["Package", Any]
-"""A locked package, with its file, folder, or repository."""
 
 
 @cache
@@ -52,18 +49,6 @@ def find_repository(folder: Path) -> Path:
     return place
 
 
-def list_sources(lock: Lock) -> list[Selected]:
-    """Return the locked sources, and sdists of packages without wheels."""
-    sources: list[Selected] = []
-    for package in lock.pylock.packages:
-        files: list[Any] = [*(package.wheels or ())]
-        if not files:
-            files = [package.sdist]
-        files += [package.archive, package.directory, package.vcs]
-        sources += [(package, file) for file in files if file]
-    return sources
-
-
 class LockGate(Value):
     """A checker for the package sources in the lock files of a folder."""
 
@@ -76,7 +61,7 @@ class LockGate(Value):
     """Whether the current command resolved the lock."""
 
     def find_rejections(
-        self, lock: Lock, selected: Iterable[Selected] = ()
+        self, lock: Lock, selected: Iterable[PackageSource] = ()
     ) -> Iterator[Reason]:
         """Yield the reasons for rejecting package sources in a lock file.
 
@@ -85,12 +70,17 @@ class LockGate(Value):
             selected: The sources that this machine selects. They may include an
                 sdist next to wheels for other machines.
         """
-        for entry in self._list_entries([*list_sources(lock), *selected]):
+        listed = [
+            (package, source)
+            for package, source in lock.package_sources
+            if source is not package.sdist or not package.wheels
+        ]
+        for entry in self._list_entries([*listed, *selected]):
             reason = find_rejection(entry, self.sources.policy)
             if reason:
                 yield reason
 
-    def check(self, lock: Lock, selected: Iterable[Selected] = ()) -> None:
+    def check(self, lock: Lock, selected: Iterable[PackageSource] = ()) -> None:
         """Raise LockError if a package source in a lock file is rejected."""
         for reason in self.find_rejections(lock, selected):
             raise LockError(
@@ -100,7 +90,7 @@ class LockGate(Value):
                 hint=LIST if reason.code == "lock-traversal" else TRUST,
             )
 
-    def _list_entries(self, sources: Iterable[Selected]) -> Iterator[Entry]:
+    def _list_entries(self, sources: Iterable[PackageSource]) -> Iterator[Entry]:
         root = Location("file://", str(find_repository(self.folder)))
         places = (
             (package, source, written)

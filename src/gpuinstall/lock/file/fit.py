@@ -24,6 +24,7 @@ from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
+    PackageSource,
     Record,
     parse_lock_filename,
     read_lock,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
-    from gpuinstall.lock.file.entries import LockGate, Selected
+    from gpuinstall.lock.file.entries import LockGate
 
 _ARCHIVED = re.compile(r".*[/\\]|-\d[^/\\]*$")
 """The folder and version around a package name in the path of an archive."""
@@ -397,7 +398,7 @@ def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:
     return marker_environment(machine.os, machine.arch, full)
 
 
-def select_sources(lock: Lock, python: str, machine: Machine) -> list[Selected]:
+def select_sources(lock: Lock, python: str, machine: Machine) -> list[PackageSource]:
     """Return the locked packages that a machine installs, with their sources.
 
     Raises:

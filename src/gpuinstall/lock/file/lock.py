@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
     _Versions = Mapping[str, str]
 
+PackageSource = tuple["Package", Any]
+"""A locked package, with its file, folder, or repository."""
+
 BUILD_FILES = "an archive or a folder's build file (pyproject.toml, setup.py, setup.cfg, or a file that they include)"
 """The files of ``build_files_digest``, for messages."""
 
@@ -363,15 +366,23 @@ class Lock(Value):
         return [name for name in self.packages_without_url if name not in elsewhere]
 
     @cached_property
+    def package_sources(self) -> list[PackageSource]:
+        """All locked files, folders, and repositories."""
+        sources: list[PackageSource] = []
+        for package in self.pylock.packages:
+            files = (*(package.wheels or ()), package.sdist, package.archive)
+            places = (*files, package.directory, package.vcs)
+            sources += [(package, one) for one in places if one]
+        return sources
+
+    @cached_property
     def entries(self) -> list[tuple[str, Any]]:
         """All locked files, with their packages."""
-        entries = list[tuple[str, Any]]()
-        for package in self.pylock.packages:
-            wheels = package.wheels or ()
-            for file in (*wheels, package.sdist, package.archive):
-                if file:
-                    entries.append((package.name, file))
-        return entries
+        return [
+            (package.name, source)
+            for package, source in self.package_sources
+            if hasattr(source, "hashes")
+        ]
 
     def find_hashes(self, package: str) -> set[str]:
         """Return the sha256 of every file of a package, for all platforms."""
@@ -506,23 +517,19 @@ def parse(name: str, text: str) -> Lock:
 
 def _check_sources(lock: Lock) -> None:
     """Raise LockError for a source that is not allowed in a lock."""
-    packages = lock.pylock.packages
-    folders = [(one.name, one.directory) for one in packages if one.directory]
-    repositories = [(one.name, one.vcs) for one in packages if one.vcs]
-    for package, source in folders + repositories + lock.entries:
+    for package, source in lock.package_sources:
+        name = package.name
         if len(source.path or "") > _LONGEST_PATH:
-            raise _malformed_error(
-                lock.name, f"has a path for {package} that is too long"
-            )
-    for package, source in repositories + lock.entries:
+            raise _malformed_error(lock.name, f"has a path for {name} that is too long")
+        if source is package.directory:
+            continue
         fault = find_url_fault(source.url or "") or _find_url_error(source.url or "")
         if fault:
-            what = f"has a malformed URL for {package}: {fault}"
-            raise _malformed_error(lock.name, what)
-    for package, source in repositories:
-        _check_repository(lock.name, package, source)
-    for package, file in lock.entries:
-        _check_file(lock.name, package, file)
+            raise _malformed_error(
+                lock.name, f"has a malformed URL for {name}: {fault}"
+            )
+        check = _check_repository if source is package.vcs else _check_file
+        check(lock.name, name, source)
 
 
 def _check_repository(lock: str, package: str, source: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -28,8 +27,6 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     format_index_url,
-    index_key,
-    parse_uv_settings,
     read_configuration,
     read_project_tables,
 )
@@ -221,53 +218,38 @@ def _read_uv_sources(
     parts: Collection[Part],
 ) -> Iterator[SourceSetting]:
     """Yield the package sources in uv's table."""
-    indexes = {}
-    for row in uv.get("index", []):
-        if "name" in row and index_key(row) in {"index", "index (default)"}:
-            indexes[row["name"]] = format_index_url(row, file, os.environ)
-    yield from _read_torch_sources(uv, file, parts)
-    for package, source in find_uv_sources(uv, file, parts):
+    rows = [row for row in uv.get("index", ()) if "name" in row]
+    urls = {row["name"]: format_index_url(row, file, os.environ) for row in rows}
+    served = {row["name"] for row in rows if row.get("format") != "flat"}
+    family = load_catalog().family
+    # Sources of torch also apply with no-sources.
+    of_family = [
+        (normalize_name(name), row)
+        for name, written in uv.get("sources", {}).items()
+        for row in _find_matching_rows(written, parts)
+        if normalize_name(name) in family
+    ]
+    others = [
+        (package, row)
+        for package, row in find_uv_sources(uv, file, parts)
+        if package not in family
+    ]
+    # Include unrequired packages, because the user can request them later.
+    for package, source in of_family + others:
+        index = source.get("index")
+        key = "sources (git, url, path)"
+        value = find_source_location(source) or ""
+        if package in family:
+            key = TORCH_SOURCE
+            value = urls.get(index, "")
+        elif index in served:
+            key = "sources (index)"
+            value = urls[index]
+        # Otherwise, the command fails if a dependency requires the package.
+        elif not value and package in packages:
+            key = WITHOUT_MEMBER
         marker = source.get("marker", "")
-        setting = partial(
-            create_setting, "uv", file=file, package=package, marker=marker
-        )
-        address = find_source_location(source)
-        # Include unrequired packages, because the user can request them later.
-        index = indexes.get(source.get("index"))
-        if package in load_catalog().family:
-            continue
-        if index:
-            yield setting("sources (index)", index)
-        elif address:
-            yield setting("sources (git, url, path)", address)
-        elif package in packages:
-            yield setting(WITHOUT_MEMBER, "")
-        else:
-            # The command fails if a dependency requires this package.
-            yield setting("sources (git, url, path)", "")
-
-
-def _read_torch_sources(
-    uv: Table, file: Path, parts: Collection[Part]
-) -> Iterator[SourceSetting]:
-    """Yield the indexes of torch-family packages, each with its marker."""
-    indexes = {
-        row["name"]: format_index_url(row, file, os.environ)
-        for row in uv.get("index", [])
-        if "name" in row
-    }
-    for name, source in uv.get("sources", {}).items():
-        if normalize_name(name) not in load_catalog().family:
-            continue
-        for row in _find_matching_rows(source, parts):
-            yield create_setting(
-                "uv",
-                TORCH_SOURCE,
-                indexes.get(row.get("index"), ""),
-                file,
-                package=normalize_name(name),
-                marker=row.get("marker", ""),
-            )
+        yield create_setting("uv", key, value, file, package=package, marker=marker)
 
 
 def find_uv_sources(
@@ -283,7 +265,9 @@ def find_uv_sources(
         file: Its file.
         parts: The extras and groups to read. Sources for any other do not apply.
     """
-    ignored = find_ignored_sources(uv, file)
+    folder = file.absolute().parent
+    configuration = tuple(read_configuration(os.environ, folder))
+    ignored = Sources(settings=configuration).no_sources
     if ":all:" in ignored:
         return
     own = uv.get("sources", {})
@@ -291,7 +275,7 @@ def find_uv_sources(
     sources = {**own}
     root = Path()
     workspace: Table = {}
-    for other, table in read_project_tables({}, file.absolute().parent):
+    for other, table in read_project_tables({}, folder):
         if "workspace" in table:
             root, workspace = other.parent, table["workspace"]
             sources = {**table.get("sources", {}), **own}
@@ -305,7 +289,7 @@ def find_uv_sources(
     for place in places if workspace and required else ():
         document = parse_pyproject(read_requirements_text(root / place / PROJECT, root))
         name = normalize_name(find_table(document, "project").get("name", ""))
-        path = os.path.relpath(root / place, file.absolute().parent)
+        path = os.path.relpath(root / place, folder)
         if name in required:
             members[name] = {"path": path, "editable": True}
     for name, source in sources.items():
@@ -331,29 +315,6 @@ def find_entry_part(row: Table) -> Part | None:
         if kind in row:
             return Part(kind, normalize_name(row[kind]))
     return None
-
-
-def find_ignored_sources(uv: Table, file: Path) -> frozenset[str]:
-    """Return the packages in uv's ``no-sources``; ``:all:`` means all.
-
-    Args:
-        uv: uv's table of the file.
-        file: Its path.
-    """
-    folder = file.absolute().parent
-    settings = (
-        *parse_uv_settings(
-            {
-                name: uv[name]
-                for name in ("no-sources", "no-sources-package")
-                if name in uv
-            },
-            file,
-            os.environ,
-        ),
-        *read_configuration(os.environ, folder),
-    )
-    return Sources(settings=settings).no_sources
 
 
 def find_workspace_members(workspace: Table, root: Path) -> list[str]:
@@ -384,33 +345,28 @@ def read_index_settings(
         file: Its path.
     """
     for key in keys:
-        *tables, name = key.split(".")
-        value = find_table(document, *tables).get(name)
-        if name == "envs":
-            value = _find_hatch_variables(value)
-        for address in _find_urls(value):
+        # Hatch's environments set variables of pip and uv.
+        names = _INDEX_VARIABLE if key.endswith("envs") else ".*"
+        for address in _find_urls(find_table(document, *key.split(".")), names):
             yield create_setting(OTHER_TOOLS, key, address, file)
 
 
-def _find_hatch_variables(environments: object) -> list[object]:
-    """Return the values of index variables in Hatch's environments."""
-    match environments:
-        case {"env-vars": dict() as variables}:
-            names = filter(re.compile(_INDEX_VARIABLE).fullmatch, variables)
-            return [variables[name] for name in names]
-        case dict():
-            return [*map(_find_hatch_variables, environments.values())]
-    return []
+def _find_urls(value: object, names: str, name: str = "") -> Iterator[str]:
+    """Yield the URLs in tables and lists, also as uv's ``NAME=URL``.
 
-
-def _find_urls(value: object) -> Iterator[str]:
-    """Yield the URLs in tables and lists, also as uv's ``NAME=URL``."""
+    Args:
+        value: The table, list, or text.
+        names: The pattern of the keys whose values are indexes.
+        name: The key of the value.
+    """
     match value:
         case dict():
-            yield from _find_urls([*value.values()])
+            for key, one in value.items():
+                yield from _find_urls(one, names, key)
         case list():
-            yield from chain.from_iterable(map(_find_urls, value))
-        case str():
+            for one in value:
+                yield from _find_urls(one, names, name)
+        case str() if re.fullmatch(names, name):
             yield from re.findall(r"(?:^|[\s=])(\w+://\S+)", value)
 
 
@@ -470,9 +426,9 @@ def read_poetry_groups(
         ValueError: An included group does not exist.
     """
     known = {normalize_name(name): group for name, group in groups.items()}
-    pending = deque(map(normalize_name, names))
-    while pending:
-        name = pending.popleft()
+    pending = [*map(normalize_name, names)]
+    # Included groups extend the list.
+    for name in pending:
         group = known.pop(name, {})
         yield from read_poetry_rows(group.get("dependencies", {}))
         for included in map(normalize_name, group.get("include-groups", ())):

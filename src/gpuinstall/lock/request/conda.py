@@ -227,14 +227,18 @@ def _load_wheel_names() -> Mapping[str, str]:
 def _find_wheel_name(
     spec: _CondaSpec, table: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """Return the wheel name of a conda package, or None if unknown."""
-    written: str | None = table["wheels"].get(spec.name)
-    if written is not None:
-        return written or spec.name
-    is_tool = any(
-        spec.name in table[key] for key in ("tools", "brought", "preferences")
-    )
-    return None if is_tool else _load_wheel_names().get(spec.name)
+    """Return the wheel name of a conda package.
+
+    Returns:
+        The name, an empty string if no wheel is needed, or None if it is unknown.
+    """
+    name = spec.name
+    if name in table["wheels"]:
+        return table["wheels"][name] or name
+    if name in table["tools"]:
+        return None
+    is_included = name in table["brought"] or name in table["preferences"]
+    return "" if is_included else _load_wheel_names().get(name)
 
 
 def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
@@ -257,12 +261,10 @@ def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
             if bounds:
                 python = bounds
                 places[python] = spec.origin
-        elif wheel is not None:
+        elif wheel:
             text = f"{wheel}{spec.specifier()}"
             requirements[parse_requirement(text, spec.origin)] = None
-        elif spec.name in table["tools"] or not (
-            spec.name in table["brought"] or spec.name in table["preferences"]
-        ):
+        elif wheel is None:
             without_wheel.append((spec.name, spec.text.rpartition("::")[2]))
     backends = _find_backends(specs, table["preferences"], table["wheels"])
     places |= backends

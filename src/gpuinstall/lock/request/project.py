@@ -48,6 +48,7 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     convert_content_errors,
+    join_files,
     read_requirements_text,
 )
 
@@ -169,15 +170,14 @@ def read_nested_settings(
         requirements: The requirements, including paths of projects.
         folder: The base of relative paths.
     """
-    for place, described in _find_projects(requirements, folder, set()):
-        for listed in described:
-            for setting in listed.settings:
-                is_by_key = setting.row.key in {BY_ADDRESS, WITHOUT_MEMBER}
-                if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
-                    value = setting.value
-                    if setting.row.key == BY_ADDRESS and not is_remote(value):
-                        value = str(place / expand_home(value))
-                    yield replace(setting, value=value)
+    for place, listed in _find_projects(requirements, folder, set()):
+        for setting in listed.settings:
+            is_by_key = setting.row.key in {BY_ADDRESS, WITHOUT_MEMBER}
+            if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
+                value = setting.value
+                if setting.row.key == BY_ADDRESS and not is_remote(value):
+                    value = str(place / expand_home(value))
+                yield replace(setting, value=value)
 
 
 def find_nested_requirements(
@@ -188,9 +188,8 @@ def find_nested_requirements(
     Packages requested by name are omitted, so they keep their source.
     """
     named = {one.name for one in requirements if one.has_name or not one.url}
-    for place, described in _find_projects(requirements, folder, set()):
-        required = chain.from_iterable(listed.requirements for listed in described)
-        for requirement in required:
+    for place, listed in _find_projects(requirements, folder, set()):
+        for requirement in listed.requirements:
             path = requirement.path
             if path and requirement.name not in named:
                 yield requirement.with_url(str(place / expand_home(path)))
@@ -200,8 +199,8 @@ def _find_projects(
     requirements: Iterable[Requirement],
     folder: Path,
     seen: set[tuple[Path, tuple[str, ...]]],
-) -> Iterator[tuple[Path, list[RequirementsFile]]]:
-    """Yield requested and nested projects and archives with their files.
+) -> Iterator[tuple[Path, RequirementsFile]]:
+    """Yield requested and nested projects and archives with their contents.
 
     Args:
         requirements: The requirements, including paths.
@@ -217,10 +216,9 @@ def _find_projects(
         if location.server != "file://" or key in seen:
             continue
         seen.add(key)
-        described = [*_read_project_files(place, requirement.extras)]
-        yield place, described
-        for listed in described:
-            yield from _find_projects(listed.requirements, place, seen)
+        listed = join_files(_read_project_files(place, requirement.extras))
+        yield place, listed
+        yield from _find_projects(listed.requirements, place, seen)
 
 
 def _read_project_files(

@@ -21,7 +21,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import quote_word
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
@@ -292,14 +292,13 @@ class ProjectFile(Value):
         located = cache(self._add_sources)
         alternatives = []
         for one in sets:
-            members = self._find_parts_with_family(one)
+            members = [member.part for member in self._find_parts_with_family(one)]
             if members:
                 alternatives.append(tuple(map(located, members)))
         return tuple(alternatives)
 
-    def _add_sources(self, contents: PartContents) -> PartContents:
-        part = contents.part
-        return replace(contents, listed=self.locate(self.requirements(part), part))
+    def _add_sources(self, part: Part) -> PartContents:
+        return PartContents(part, self.locate(self.requirements(part), part))
 
     def find_parts_with_torch(
         self, excluded: Collection[Part]

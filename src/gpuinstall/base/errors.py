@@ -45,6 +45,11 @@ class GpuInstallError(Exception):
         self.data = data
 
     @property
+    def sentence(self) -> str:
+        """The message and its cause on one line."""
+        return f"{self.message}: {self.why}" if self.why else self.message
+
+    @property
     def finding(self) -> Finding:
         """The error as a finding, which is not an exception."""
         fixes = tuple((self.hint or "").splitlines())

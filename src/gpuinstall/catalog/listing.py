@@ -525,8 +525,7 @@ def read_live_catalog(
     for silent in listing.silent:
         # In an offline run, unreachable sources are expected.
         if silent.why != OFFLINE.why:
-            unused = f"{silent.host} cannot be reached: {silent.why}"
-            reporter.warn(f"{unused}; using the other sources")
+            reporter.warn(f"{silent.sentence}; using the other sources")
     # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:

@@ -95,7 +95,7 @@ class HttpRanges:
             return self._ask(self._url, headers, login=self._login)
         # requests parses redirect URLs even if it does not follow them.
         except (OSError, ValueError) as error:
-            raise self._transfer_error() from error
+            raise self._transfer_error(error) from error
 
     def _follow_redirect(self, location: str) -> None:
         """Follow a redirect, or raise WheelError if it is not allowed."""
@@ -124,7 +124,7 @@ class HttpRanges:
             try:
                 part: bytes = response.raw.read1(most - len(data))
             except (HTTPError, OSError) as error:
-                raise self._transfer_error() from error
+                raise self._transfer_error(error) from error
             if not part:
                 break
             data += part
@@ -137,10 +137,12 @@ class HttpRanges:
                 "too-slow", "reading a part of a wheel took too long", hint=MORE_TIME
             )
 
-    def _transfer_error(self) -> WheelError:
+    def _transfer_error(self, error: Exception) -> WheelError:
+        is_slow = "timed out" in str(error)
         return WheelError(
             "transfer",
             f"the download of a wheel from {_host(self._url)} was interrupted",
+            why="it timed out" if is_slow else None,
             hint="Run it again",
         )
 

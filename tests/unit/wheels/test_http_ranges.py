@@ -193,6 +193,11 @@ def test_unbounded_or_truncated_response_fails_quickly(reply, seconds, codes):
     assert time.monotonic() - started < 10
 
 
+def test_timeout_is_the_reason_for_an_unread_wheel():
+    with _raw(lambda _connection: time.sleep(20)) as url:
+        assert _failure(url, seconds=1.0).sentence.endswith(": it timed out")
+
+
 def test_slow_body_is_aborted():
     first = _HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP"
     head = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-65535/65536\r\nContent-Length: 65536\r\n\r\n"

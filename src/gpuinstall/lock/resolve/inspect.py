@@ -189,7 +189,7 @@ class ResolutionInspector:
         except InstallationError as error:
             message = (
                 f"could not determine whether {wheel.package} {wheel.version} has code "
-                f"for these GPUs: {error.message}"
+                f"for these GPUs: {error.sentence}"
             )
             self.index.session.reporter.warn(message)
             return None

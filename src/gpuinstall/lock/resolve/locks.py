@@ -206,8 +206,8 @@ def _explain_with_silence(
         InstallationError: The index may have the missing build.
     """
     is_by_fact = _is_decided_by_fact(conflict.code, requests)
-    message = f"{conflict.message}: {conflict.why}"
-    names = requests[0].catalog.family.intersection(re.findall(r"[\w-]+", message))
+    words = re.findall(r"[\w-]+", conflict.sentence)
+    names = requests[0].catalog.family.intersection(words)
     if not names and not is_by_fact and conflict is not silence:
         return Conflict(conflict)
     error = create_resolution_error(silence, requests, session)
@@ -224,7 +224,7 @@ def _explain_with_silence(
     if conflict.code == TARGETS_DISAGREE:
         raise _create_no_common_torch_error(conflict, silence)
     if conflict.why and conflict is not silence:
-        silence.evidence = message
+        silence.evidence = conflict.sentence
     raise silence
 
 
@@ -263,7 +263,7 @@ def _create_no_common_torch_error(
     return InstallationError(
         conflict.code,
         conflict.message,
-        why=f"{silence.message}: {silence.why}",
+        why=silence.sentence,
         evidence=conflict.evidence,
         hint=f"{conflict.hint}\n{silence.hint}",
     )

@@ -273,7 +273,10 @@ class Catalog(Value, eq=False):
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
     """The function that returns commands to install a driver branch."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
-    """The companion versions that an index lists, by name and backend."""
+    """The companion versions that an index lists, by name and backend.
+
+    The backend of the default index is empty.
+    """
     further: Mapping[str, Callable[[], Iterable[Build]]] = {}
     """The functions that load builds of other kinds, such as ``rocm``."""
 
@@ -322,6 +325,18 @@ class Catalog(Value, eq=False):
         # Builds of Triton for Windows, such as 3.4.0.post20, require no torch.
         minor, _, _ = release.triton.lstrip("=~").rpartition(".")
         return (*constraints, Constraint.of("triton-windows", f"=={minor}.*"))
+
+    @cached_property
+    def uncataloged(self) -> Mapping[tuple[str, str], list[Version]]:
+        """The newer listed companion versions that the catalog lacks."""
+        found = {}
+        for (name, tag), listed in self.offered.items():
+            known = {version for package, version in self.companions if package == name}
+            unknown = {version.partition("+")[0] for version in listed} - known
+            oldest = min(map(Version, known))
+            newer = [one for one in map(Version, unknown) if one > oldest]
+            found[name, tag] = [one for one in newer if not one.is_prerelease]
+        return found
 
     def find_undeclared_packages(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return missing packages that companions need but do not declare."""

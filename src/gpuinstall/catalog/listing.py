@@ -79,7 +79,7 @@ def read_listing(
     """Read the pages of packages in all sources.
 
     A page that does not exist counts as empty. On the default index, only torch's page
-    is read.
+    is read, unless the torch index is unreachable.
 
     Args:
         sources: The sources.
@@ -118,11 +118,17 @@ def read_listing(
             silent[read] = answer
         else:
             wheels.update(dict.fromkeys(answer))
+    index_answers = silent.keys().isdisjoint(index)
+    if not index_answers:
+        for name in names:
+            with suppress(UnreachableError):
+                further = read_default_wheels(sources, client, name)
+                wheels.update(dict.fromkeys(further))
     return Listing(
         wheels=tuple(wheels),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=silent.keys().isdisjoint(index),
+        index_answers=index_answers,
         default_listed=any(read not in silent for read in default),
         silent=tuple({error.host: error for error in silent.values()}.values()),
     )
@@ -316,7 +322,7 @@ def listed_companions(
     platform: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
     """Return the companion versions that the sources list."""
-    keys = product(listing.packages - {"torch"}, listing.backends)
+    keys = product(listing.packages - {"torch"}, {*listing.backends, ""})
     listed_companions = dict.fromkeys(keys, frozenset[str]())
     for wheel in listing.wheels:
         key = wheel.package, wheel.backend or ""

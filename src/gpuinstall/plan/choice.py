@@ -47,7 +47,8 @@ from gpuinstall.plan.values import (
     Rejected,
 )
 
-_INDEPENDENT_OF_MACHINE = {*UNAVAILABLE, "other-torch", "no-companion"}
+_WITHOUT_CPU_BUILD = {*UNAVAILABLE, "other-torch"}
+"""Reason codes for CPU builds that no reachable source has."""
 
 
 def choose(
@@ -174,8 +175,10 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     for_cpu = [each for each in evaluated if each.build.backend == CPU]
     candidates = [each for each in for_cpu if each.reason is None]
     codes = {each.reason_code for each in for_cpu}
+    if not demand.backends:
+        codes.discard("no-companion")
     # An exact version such as 2.9.1+cpu is never replaced by a GPU build.
-    if not (candidates or demand.is_labeled) and codes <= _INDEPENDENT_OF_MACHINE:
+    if not (candidates or demand.is_labeled) and codes <= _WITHOUT_CPU_BUILD:
         request = replace(demand.request, allowed_backends=None)
         demand = replace(demand, backends=frozenset(), request=request)
         without_gpus = replace(without_gpus, demand=demand)

@@ -26,12 +26,18 @@ class Companions(Value):
         """Return the requested versions of a companion that a build supports.
 
         Returns:
-            The versions, or None if the catalog does not list them for this torch version.
+            The versions, or None if only METADATA determines them.
         """
         versions = self.find_available_versions(build, requirement)
-        if versions is None:
+        if versions is None or self.is_uncataloged(build, requirement):
             return None
         return [version for version in versions if requirement.allows(version)]
+
+    def is_uncataloged(self, build: Build, requirement: Requirement) -> bool:
+        """Return whether a build's source lists unknown requested versions."""
+        tag = build.backend.tag if build.listed_at else ""
+        versions = self.catalog.uncataloged.get((requirement.name, tag), ())
+        return any(map(requirement.allows, versions))
 
     def find_rejection(self, build: Build) -> Reason | None:
         """Return a reason if a companion is incompatible with a build."""

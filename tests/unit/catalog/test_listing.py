@@ -314,6 +314,7 @@ def test_companions_are_listed_by_backend_and_platform():
         wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"})
     )
     assert listed_companions(listing, "linux_x86_64") == {
+        ("torchvision", ""): frozenset(),
         ("torchvision", "cpu"): frozenset(),
         ("torchvision", "cu126"): {"0.29.1+cu126"},
     }

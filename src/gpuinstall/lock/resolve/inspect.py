@@ -128,7 +128,7 @@ class ResolutionInspector:
         paired = set()
         for version, build in builds.items():
             loading = None
-            if wheel.package in COMPANIONS:
+            if (wheel.package, wheel.version.public) in companions.catalog.companions:
                 loading = companions.find_available_versions(
                     build, Requirement.of(wheel.package)
                 )

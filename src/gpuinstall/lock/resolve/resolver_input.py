@@ -26,6 +26,7 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.target import Target, parse_minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.plan import Plan
+from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.values import HELD_BACK
 
@@ -172,10 +173,16 @@ class ResolverInput(Value):
     def is_open(self) -> bool:
         """Whether packages, not the plan, determine the build of torch.
 
-        If the catalog lacks a torch version, only METADATA lists its companions.
+        If the catalog lacks a version of torch or of a companion, only METADATA lists
+        the compatible versions.
         """
-        return (
-            self.lock_request.has_programs or self.plan.choice.build.learned is not None
+        if self.lock_request.has_programs or self.plan.choice.build.learned:
+            return True
+        companions = Companions((), self.catalog)
+        return any(
+            companions.is_uncataloged(build, one)
+            for build in self.plan.runnable
+            for one in self.lock_request.request.requirements
         )
 
     @property

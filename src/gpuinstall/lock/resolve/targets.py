@@ -356,7 +356,8 @@ def _explain_added_torch(refused: RefusedInput, resolver: Resolver) -> Conflict 
     if files and all(one.origin.line for one in requirements):
         venv = "env-without-torch"
         options = [word for file in files for word in ("-r", file)]
-        create = join_command([uv_program(), "venv", venv])
+        python = resolver_input.python
+        create = join_command([uv_program(), "venv", "--python", python, venv])
         install = join_command(
             [uv_program(), "pip", "install", "--python", venv, *options]
         )

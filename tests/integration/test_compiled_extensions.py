@@ -72,7 +72,7 @@ def on_disk(site):
 def before(library):
     """Return the libraries that the package needs, read from its wheel."""
     wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
-    return read_needs(TableCache(wheel), wheel.members).torch
+    return read_needs(TableCache(wheel), wheel.members)[0].torch
 
 
 LIES: dict[str, tuple[dict[str, object], str]] = {

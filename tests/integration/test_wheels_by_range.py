@@ -173,9 +173,9 @@ def test_wheel_requirements_are_read_by_range(index, row, show):
     described, *expected = row.split(" | ")
     wheel = index.wheel(*described.split())
     libraries = [name for name in wheel.members if re.search(r"\.so(\.|$)", name)]
-    needs = read_needs(TableCache(wheel), libraries)
+    needs, _ = read_needs(TableCache(wheel), libraries)
     show(described, wheel, started, ())
-    cudas = " ".join(map(str, built_cuda_majors(needs, (), ()))) or "-"
+    cudas = " ".join(map(str, built_cuda_majors(needs.cudas, (), ()))) or "-"
     assert [format_torch(needs.torch), cudas, needs.glibc] == expected
     for text in wheel.metadata().get_all("Requires-Dist", ()):
         if pin := re.match(r"torch ?\(?== ?(\d+\.\d+)", str(text)):

@@ -220,21 +220,20 @@ class TorchNeeds(Value):
 class Needs(Value):
     """Needs of the native code of a wheel."""
 
-    libraries: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     """The linked libraries that neither the wheel nor every Linux contains."""
-    opened: frozenset[str] = frozenset()
-    """The libraries that strings in the code mention."""
-    cudas: frozenset[int] = frozenset()
-    """The CUDA majors of the linked libraries."""
+    opens: tuple[str, ...] = ()
+    """The libraries that only the strings of the code mention."""
+    cudas: tuple[int, ...] = ()
+    """The CUDA majors that the code is built with; empty if unknown."""
     linked: str | None = None
     """The largest library that links to CUDA."""
     glibc: str | None = None
-    """The highest glibc version that the symbols require."""
-    torch: TorchNeeds = TorchNeeds()
+    """The minimum glibc version, from the symbols or torch's wheel tags."""
+    torch: TorchNeeds = TorchNeeds("unknown")
+    """The releases of torch that can load the code."""
     has_runtime: bool = False
-    """Whether the CUDA runtime is statically linked into a library."""
-    paths: frozenset[str] = frozenset()
-    """The libraries that were read, and the bundled libraries they load."""
+    """Whether the wheel bundles or statically links a CUDA runtime."""
 
     @property
     def is_for_gpus(self) -> bool:
@@ -243,21 +242,20 @@ class Needs(Value):
 
 
 def built_cuda_majors(
-    needs: Needs,
+    linked: Collection[int],
     opened: Collection[str],
     of_ptx: Collection[int],
 ) -> tuple[int, ...]:
     """Return the CUDA majors that a wheel was built with, if known.
 
     Args:
-        needs: The needs of the code. The linked libraries have priority over the names
-            in strings.
+        linked: The CUDA majors of the linked libraries, which have priority.
         opened: The libraries that strings in the code mention. Only Windows wheels use
             these names, because nothing else identifies the runtime.
         of_ptx: The CUDA majors of the PTX.
     """
     windows = [library for library in opened if library.endswith(".dll")]
-    majors = needs.cudas or load_libraries().cuda_majors(windows) or of_ptx
+    majors = linked or load_libraries().cuda_majors(windows) or of_ptx
     return tuple(sorted(majors))
 
 
@@ -371,8 +369,8 @@ def read_needs(
     *,
     to_the_end: bool = False,
     is_all: bool = True,
-) -> Needs:
-    """Return the needs of libraries and of the bundled libraries they load.
+) -> tuple[Needs, Collection[str]]:
+    """Read the needs of libraries and of the bundled libraries they load.
 
     Args:
         tables: The tables of the wheel.
@@ -380,6 +378,9 @@ def read_needs(
         to_the_end: Whether to read large libraries whole if their beginning has no
             tables.
         is_all: Whether ``libraries`` contains all deciding libraries.
+
+    Returns:
+        The needs, and the paths of all these libraries.
 
     Raises:
         WheelError: The wheel is malformed.
@@ -419,16 +420,16 @@ def read_needs(
     # CUDA's own libraries never use torch.
     others = (path for path in elves if not shared.row(basename(path)))
     is_whole = is_all and all(path in read for path in others)
-    return Needs(
-        libraries=find_external_libraries(needs - own_names, wheel),
-        opened=frozenset(opened),
-        cudas=frozenset(shared.cuda_majors(needs)),
+    found = Needs(
+        needs=find_external_libraries(needs - own_names, wheel),
+        opens=tuple(sorted(opened)),
+        cudas=tuple(sorted(shared.cuda_majors(needs))),
         linked=linked,
         glibc=".".join(map(str, glibc)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
         has_runtime=any(map(_has_runtime, read.values())),
-        paths=frozenset(elves),
     )
+    return found, elves
 
 
 def _has_runtime(elf: Elf) -> bool:

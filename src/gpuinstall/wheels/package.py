@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from posixpath import basename
 from typing import NamedTuple
 
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import asdict
 from gpuinstall.wheels.gpu_code import FatbinCode, Fatbins
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
@@ -50,27 +50,13 @@ class LibraryCode(NamedTuple):
     """The oldest CUDA whose driver compiles the PTX, or None without PTX."""
 
 
-class WheelFacts(Value):
+class WheelFacts(Needs):
     """GPU code and needs of a wheel, as input of the compatibility rules."""
 
     codes: tuple[LibraryCode, ...] = ()
     """The GPU code of each library, largest first; empty if unknown."""
     unread: tuple[str, ...] = ()
     """The libraries whose unread GPU code may differ from what was read."""
-    cudas: tuple[int, ...] = ()
-    """The CUDA majors that the code is built with; empty if unknown."""
-    has_runtime: bool = False
-    """Whether the wheel bundles or statically links a CUDA runtime."""
-    linked: str | None = None
-    """The largest library that links to CUDA."""
-    needs: tuple[str, ...] = ()
-    """The libraries that the code links to and the wheel does not contain."""
-    opens: tuple[str, ...] = ()
-    """The libraries that only the strings of the code mention."""
-    glibc: str | None = None
-    """The minimum glibc version, from the symbols or torch's wheel tags."""
-    torch: TorchNeeds = TorchNeeds("unknown")
-    """The releases of torch that can load the code."""
 
     @property
     def is_whole(self) -> bool:
@@ -123,18 +109,19 @@ class PackageReader:
     def read_tables(self) -> WheelFacts:
         """Read the needs of the largest libraries; raise WheelError."""
         if self._is_per_cuda:
-            return self._collect_facts(Needs(), unread=self._deciding)
-        names = self._matched or self._deciding
-        sizes = self._wheel.members
-        largest = sorted(names, key=lambda name: sizes[name].file_size)[-_TRIED:]
-        is_all = len(largest) == len(names)
-        needs = read_needs(self._tables, largest, is_all=is_all)
+            needs = Needs(torch=TorchNeeds())
+            return self._collect_facts(needs, unread=self._deciding)
+        names = self._sort_by_size(self._matched or self._deciding)
+        is_all = len(names) <= _TRIED
+        needs, _ = read_needs(self._tables, names[:_TRIED], is_all=is_all)
         return self._collect_facts(needs, unread=names)
 
     def read_code(self, *, whole: bool) -> WheelFacts:
         """Read the needs and the GPU code of the wheel; raise WheelError."""
-        needs = read_needs(self._tables, self._deciding, to_the_end=whole)
-        libraries = self._sort_by_size(self._libraries_with_code(needs, whole=whole))
+        needs, paths = read_needs(self._tables, self._deciding, to_the_end=whole)
+        libraries = self._sort_by_size(
+            self._libraries_with_code(needs, paths, whole=whole)
+        )
         unread = list[str]()
         sizes = [self._wheel.members[name].file_size for name in libraries]
         if not whole and sum(sizes[_TRIED:]) > _LITTLE:
@@ -154,7 +141,9 @@ class PackageReader:
         sizes = self._wheel.members
         return sorted(libraries, key=lambda name: (-sizes[name].file_size, name))
 
-    def _libraries_with_code(self, needs: Needs, *, whole: bool) -> Collection[str]:
+    def _libraries_with_code(
+        self, needs: Needs, paths: Collection[str], *, whole: bool
+    ) -> Collection[str]:
         """Return the files whose GPU code determines compatibility."""
         if self._is_per_cuda:
             return self._deciding
@@ -169,7 +158,7 @@ class PackageReader:
         }
         # auditwheel may bundle a library that belongs to the package itself.
         shared = load_libraries()
-        own.update(name for name in needs.paths if not shared.row(basename(name)))
+        own.update(name for name in paths if not shared.row(basename(name)))
         if whole:
             # An optional part can show that a GPU is supported, but not that it is unsupported.
             modules = {*map(_module_name, self._deciding)}
@@ -184,10 +173,10 @@ class PackageReader:
         """Combine the needs and the GPU code read so far."""
         wheel = self._wheel
         read = [self._code[name] for name in libraries]
-        opens = needs.opened.union(*(one.opens for one in read))
+        opens = {*needs.opens}.union(*(one.opens for one in read))
         # The strings of a library that auditwheel renamed still contain the old name.
-        opened = find_external_libraries(opens, wheel)
-        opened = tuple(sorted({*opened}.difference(needs.libraries)))
+        opens.intersection_update(find_external_libraries(opens, wheel))
+        opens.difference_update(needs.needs)
         codes = tuple(
             LibraryCode(
                 one.name,
@@ -199,20 +188,16 @@ class PackageReader:
         )
         # Use the CUDA version of PTX only if all libraries were read.
         of_ptx = {code.ptx[0] for code in codes if code.ptx and not unread}
-        cudas = _folder_cuda_majors(wheel.members) or built_cuda_majors(
-            needs, opened, of_ptx
-        )
-        return WheelFacts(
-            codes=codes,
-            unread=(*unread, *(one.name for one in read if not one.is_read)),
-            cudas=cudas,
-            has_runtime=needs.has_runtime or self._has_runtime,
-            linked=needs.linked,
-            needs=needs.libraries,
-            opens=opened,
-            glibc=needs.glibc,
-            torch=needs.torch,
-        )
+        facts = {
+            **asdict(needs),
+            "codes": codes,
+            "unread": (*unread, *(one.name for one in read if not one.is_read)),
+            "cudas": _folder_cuda_majors(wheel.members)
+            or built_cuda_majors(needs.cudas, opens, of_ptx),
+            "has_runtime": needs.has_runtime or self._has_runtime,
+            "opens": tuple(sorted(opens)),
+        }
+        return WheelFacts(**facts)
 
 
 class _LibraryReader:

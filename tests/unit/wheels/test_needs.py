@@ -9,7 +9,6 @@ import pytest
 from tools.torch_exports import add_release, pack_exports
 
 from gpuinstall.wheels.needs import (
-    Needs,
     TableCache,
     TorchNeeds,
     built_cuda_majors,
@@ -45,9 +44,9 @@ def needs(*files, more=None):
 
 
 def read_all(wheel):
-    return read_needs(
-        TableCache(wheel), [name for name in wheel.members if ".so" in name]
-    )
+    libraries = [name for name in wheel.members if ".so" in name]
+    found, _ = read_needs(TableCache(wheel), libraries)
+    return found
 
 
 def torch_needs(folder, *libraries):
@@ -160,15 +159,14 @@ def test_highest_symbol_version_determines_required_glibc(tmp_path):
 def test_linked_libraries_determine_cuda(tmp_path, libraries, cudas):
     found = needs(native_library(tmp_path / "a.so", needs=libraries.split()))
 
-    assert found.cudas == cudas
-    assert " ".join(found.libraries) == libraries
+    assert {*found.cudas} == cudas
+    assert " ".join(found.needs) == libraries
 
 
 def test_library_names_in_strings_do_not_determine_cuda(tmp_path):
     found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
-    assert (found.cudas, found.libraries) == (frozenset(), ())
-    assert found.opened == {"libcublas.so.12"}
+    assert (found.cudas, found.needs, found.opens) == ((), (), ("libcublas.so.12",))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +184,7 @@ def test_library_names_in_strings_do_not_determine_cuda(tmp_path):
     ],
 )
 def test_linked_libraries_take_precedence_over_ptx(linked, opened, of_ptx, cudas):
-    assert built_cuda_majors(Needs(cudas=frozenset(linked)), opened, of_ptx) == cudas
+    assert built_cuda_majors(linked, opened, of_ptx) == cudas
 
 
 def test_indirectly_linked_libraries_determine_cuda(tmp_path):
@@ -195,10 +193,11 @@ def test_indirectly_linked_libraries_determine_cuda(tmp_path):
     other = native_library(tmp_path / "other.so", needs=["libcudart.so.13"])
     files = {f"some/{path.name}": path.read_bytes() for path in (module, own, other)}
 
-    found = read_needs(TableCache(WheelReader(Bytes(archive(files)))), ["some/_C.so"])
+    wheel = WheelReader(Bytes(archive(files)))
+    found, paths = read_needs(TableCache(wheel), ["some/_C.so"])
 
-    assert found.cudas == {12}
-    assert found.paths == {"some/_C.so", "some/libown.so"}
+    assert found.cudas == (12,)
+    assert {*paths} == {"some/_C.so", "some/libown.so"}
 
 
 def test_bundled_libraries_are_not_required(tmp_path):
@@ -211,7 +210,7 @@ def test_bundled_libraries_are_not_required(tmp_path):
         library, more={f"some.libs/{own}": b"", "some.libs/libmine.so.1.2": b""}
     )
 
-    assert (found.libraries, found.cudas) == (("libcuda.so.1",), {12})
+    assert (found.needs, found.cudas) == (("libcuda.so.1",), (12,))
 
 
 def test_large_library_is_read_only_partially(tmp_path):
@@ -228,7 +227,7 @@ def test_large_library_is_read_only_partially(tmp_path):
 
     found = read_all(wheel)
 
-    assert (found.torch.oldest, found.cudas) == ("2.9", {12})
+    assert (found.torch.oldest, found.cudas) == ("2.9", (12,))
     assert wheel.bytes_read < 400_000 < held.size
 
 
@@ -246,7 +245,7 @@ def test_library_without_early_symbols_is_read_completely(tmp_path):
     assert read_all(large).torch.kind == "unknown"
     assert large.bytes_read < 400_000
     assert (
-        read_needs(TableCache(large), large.members, to_the_end=True).torch.kind
+        read_needs(TableCache(large), large.members, to_the_end=True)[0].torch.kind
         == "stable"
     )
     before = large.bytes_read
@@ -269,8 +268,8 @@ def test_torch_requirement_is_unknown_with_unread_library(tmp_path):
     }
     wheel = WheelReader(Bytes(archive(files)))
 
-    part = read_needs(TableCache(wheel), wheel.members).torch
-    whole = read_needs(TableCache(wheel), wheel.members, to_the_end=True).torch
+    part = read_needs(TableCache(wheel), wheel.members)[0].torch
+    whole = read_needs(TableCache(wheel), wheel.members, to_the_end=True)[0].torch
 
     minors = ("2.9", "2.10", "2.12")
     assert [*map(part.verdict, minors)] == [False, None, None]

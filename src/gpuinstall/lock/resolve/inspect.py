@@ -294,11 +294,6 @@ class ResolutionInspector:
                 version=version,
                 backend=build.backend.tag,
                 platform=f"{build.os}-{build.arch}",
-                file="",
-                url="",
-                size=0,
-                bytes=0,
-                learned="",
                 cuda=f"{cuda}.0",
             )
             why = assess_gpus(row, self.resolver_input.gpus).rejection

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from packaging.version import Version
 
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import join_names
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value, asdict, field
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.uv.builds import Packages
@@ -91,23 +92,20 @@ class Knowledge(Value):
     """The dependencies with libraries that other packages are linked to."""
 
     def __or__(self, other: Knowledge) -> Knowledge:
-        facts = dict(self.facts)
+        union = dict[str, Any]()
+        for name, known in asdict(self).items():
+            more = getattr(other, name)
+            match known:
+                case tuple():
+                    union[name] = tuple(dict.fromkeys(known + more))
+                case frozenset():
+                    union[name] = known | more
+                case _:
+                    union[name] = {**known, **more, **known}
         for release, fact in other.facts.items():
-            known = facts.setdefault(release, fact)
-            if fact.excludes and not known.excludes:
-                facts[release] = fact
-        return Knowledge(
-            facts,
-            tuple(dict.fromkeys(self.requirements + other.requirements)),
-            tuple(dict.fromkeys(self.torch_constraints + other.torch_constraints)),
-            {**other.files, **self.files},
-            self.unbuildable | other.unbuildable,
-            tuple(dict.fromkeys(self.before_torch + other.before_torch)),
-            self.after_torch | other.after_torch,
-            self.seen | other.seen,
-            self.required_by_extras | other.required_by_extras,
-            self.linked | other.linked,
-        )
+            if fact.excludes and not union["facts"][release].excludes:
+                union["facts"][release] = fact
+        return Knowledge(**union)
 
     @classmethod
     def from_facts(cls, facts: Iterable[Fact | None]) -> Knowledge:

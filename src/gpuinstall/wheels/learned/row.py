@@ -48,13 +48,13 @@ class WheelRow(WheelFacts, kw_only=True):
     backend: str
     platform: str
     """The platform, such as ``linux-x86_64``."""
-    file: str
-    url: str
-    size: int
+    file: str = ""
+    url: str = ""
+    size: int = 0
     """The size of the whole file in bytes."""
-    bytes: int
+    bytes: int = 0
     """The number of bytes that were read from the wheel."""
-    learned: str
+    learned: str = ""
     """The UTC time at which the wheel was read."""
     cuda: str | None = None
     """The CUDA version of torch, if known. ``12.0`` is any CUDA 12."""

@@ -5,14 +5,15 @@ Explanations are derived from facts and METADATA. uv's explanation is only quote
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
@@ -21,7 +22,7 @@ from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
-from gpuinstall.lock.resolve.resolver_input import format_newest, parse_public_version
+from gpuinstall.lock.resolve.resolver_input import parse_public_version
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
@@ -52,7 +53,7 @@ class ResolutionExplanation:
     """The reasons and warnings for one resolution."""
 
     def __init__(self, resolved: ResolvedInput, resolver: Resolver) -> None:
-        self._resolver_input = resolved.resolver_input
+        self._resolver_input = resolver.resolver_input
         self._resolution = resolved.resolution
         self._known = resolved.known
         self._accounts = resolved.accounts
@@ -93,21 +94,17 @@ class ResolutionExplanation:
         if not newer:
             return Obstacle(), torch
         if torch == resolver_input.common:
-            limiting = resolver_input.limiting_target
-            return Obstacle(format_newest(limiting, torch), limiting), newer[-1]
-        next_why = self._find_obstacle("torch", newer[0]).why
-        if not next_why and self._is_kept("torch"):
-            possible = (
-                one for one in newer[::-1] if not self._find_obstacle("torch", one).why
-            )
-            return Obstacle("", f"the locked torch {torch}"), next(possible)
+            newest = f"torch {torch} is the newest that all targets support"
+            return Obstacle(resolver_input.common_limit or newest), newer[-1]
+        obstacles = {one: self._find_obstacle("torch", one) for one in newer}
+        following = obstacles[newer[0]]
         # A reason that excludes only the latest version is not decisive.
-        for one in reversed(newer):
-            obstacle = self._find_obstacle("torch", one)
-            as_of_next = obstacle.why.replace(f"torch {one} ", f"torch {newer[0]} ")
-            if as_of_next == next_why or not next_why:
-                break
-        return obstacle, one
+        same = [
+            one for one in newer if obstacles[one].limited_by == following.limited_by
+        ]
+        if not following.why and self._is_kept("torch"):
+            return Obstacle("", f"the locked torch {torch}"), same[-1]
+        return obstacles[same[-1]], same[-1]
 
     def _is_kept(self, package: str) -> bool:
         """Return whether the resolution kept a package's locked version."""
@@ -190,77 +187,58 @@ class ResolutionExplanation:
 
     def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
         """Return the requirement, fact, or package that excludes a release."""
-        requested = [one.name for one in self._resolver_input.programs]
+        return self._find_conflict(package, newest) or self._explain_unmet_requirement(
+            package, newest
+        )
+
+    def _find_conflict(
+        self, package: str, version: Version, dependent: str = ""
+    ) -> Obstacle | None:
+        """Return the selected packages or the fact that exclude a release.
+
+        Requested packages are reported first, and torch-family packages last.
+
+        Args:
+            package: The package.
+            version: Its release.
+            dependent: A package that may change with it.
+        """
+        conflicts: dict[int, dict[str, str]] = defaultdict(dict)
+        requested = requirement_names(self._resolver_input.programs)
         companions = self._index.find_newest_companions(self._resolution.build)
-        programs = []
-        others = []
-        following = []
-        fact = None
-        for wheel in self._resolution.wheels:
+        wheels = [one for one in self._resolution.wheels if one.package != dependent]
+        found = map_concurrently(self._read_requirements, wheels, WHEELS_AT_ONCE)
+        demands = [
+            (wheel, one)
+            for wheel, requirements in zip(wheels, found, strict=True)
+            for one in requirements
+            if one.name == package and not one.allows(version)
+        ]
+        for wheel, demand in demands:
+            place = 0 if wheel.package in requested else 1
             # The torch version determines family packages, even locked ones.
             if package == "torch" and wheel.package in self._index.names():
-                newest_companion = companions.get(wheel.package)
-                is_newest = str(newest_companion) == wheel.version.public
-                if is_newest or not self._is_kept("torch"):
-                    following.append(wheel)
-            elif wheel.package in requested:
-                programs.append(wheel)
-            else:
-                others.append(wheel)
+                place = 3
+                is_newest = str(companions.get(wheel.package)) == wheel.version.public
+                if self._is_kept("torch") and not is_newest:
+                    continue
+            text = remove_marker(demand).text
+            if demand.is_exact:
+                text = text.replace("==", " ")
+            sentence = f"{wheel.package} {wheel.version.public} requires {text}"
+            conflicts[place][sentence] = wheel.package
         if package == "torch":
             builds = self._index.builds().items()
-            known = self._find_rejecting_fact(
-                [version for version, build in builds if build.torch == newest]
+            fact = self._find_rejecting_fact(
+                [label for label, build in builds if build.torch == version]
             )
-            fact = Obstacle(known.why, known.package) if known else None
-        return (
-            self._find_conflicting_dependents(package, newest, programs)
-            or self._find_conflicting_dependents(package, newest, others)
-            or fact
-            or self._find_conflicting_dependents(package, newest, following)
-            or self._explain_unmet_requirement(package, newest)
-        )
-
-    def _find_conflicting_dependents(
-        self, package: str, newest: Version, wheels: Sequence[Wheel]
-    ) -> Obstacle | None:
-        """Return the wheels that require another version of a package, if any.
-
-        If another reason keeps such a wheel below its own latest release, the message
-        includes that reason.
-        """
-        requirers = dict[str, str]()
-        found = map_concurrently(self._read_requirements, wheels, WHEELS_AT_ONCE)
-        deciding = ""
-        for wheel, requirements in zip(wheels, found, strict=True):
-            for one in requirements:
-                if one.name == package and not one.allows(newest):
-                    text = remove_marker(one).text
-                    if one.is_exact:
-                        text = text.replace("==", " ")
-                    version = wheel.version.public
-                    requirers[f"{wheel.package} {version} requires {text}"] = (
-                        wheel.package
-                    )
-                    deciding = deciding or self._explain_older_wheel(wheel, package)
-        if not requirers:
+            if fact:
+                conflicts[2][fact.why] = fact.package
+        if not conflicts:
             return None
-        packages = dict.fromkeys(requirers.values())
-        return Obstacle(
-            f"{join_names([*requirers])}{deciding}", join_names([*packages])
-        )
-
-    def _explain_older_wheel(self, wheel: Wheel, package: str) -> str:
-        """Return why a package is not at its latest compatible release."""
-        newest = self._index.newest_releases().get(wheel.package)
-        if newest is None or newest <= Version(wheel.version.public):
-            return ""
-        demand = self._find_unmet_requirement(wheel.package, newest, ignored={package})
-        limits = self._find_excluding_limits(demand) if demand else ""
-        if not demand or not limits:
-            return ""
-        sentence = f"{wheel.package} {newest} requires {remove_marker(demand)}"
-        return f"; {sentence}, and {limits} is requested"
+        first = conflicts[min(conflicts)]
+        packages = dict.fromkeys(first.values())
+        return Obstacle(join_names([*first]), join_names([*packages]))
 
     def _find_excluding_limits(self, demand: Requirement) -> str:
         """Return the limits that exclude all versions for a requirement."""
@@ -316,16 +294,20 @@ class ResolutionExplanation:
         further = self._find_unmet_requirement(name, version)
         if further:
             return Obstacle(f"{name} {version} requires {remove_marker(further)}")
-        others = [one for one in self._resolution.wheels if one.package != dependent]
-        return self._find_conflicting_dependents(name, version, others)
+        return self._find_conflict(name, version, dependent)
 
     def _find_unmet_requirement(
-        self, package: str, version: Version, ignored: Collection[str] = ()
+        self, package: str, version: Version, requirer: str = ""
     ) -> Requirement | None:
         """Return the unsatisfied requirement that excludes a release.
 
         Requirements that the request or a fact excludes are first, because others may be
         consequences of them.
+
+        Args:
+            package: The package.
+            version: Its release.
+            requirer: A package that would require the release, and may change with it.
         """
         wheel = self._index.find_wheel(package, version)
         if wheel is None:
@@ -341,7 +323,7 @@ class ResolutionExplanation:
             )
 
         for one in sorted(self._read_requirements(wheel), key=order):
-            if one.name in ignored or (
+            if one.name == requirer or (
                 package == "torch" and self._is_satisfied_by_family(one)
             ):
                 continue
@@ -349,7 +331,7 @@ class ResolutionExplanation:
             is_lacking = selected is None and one.name in self._known.seen
             is_other = selected and not one.allows(selected)
             is_unmet = is_lacking or is_other or self._is_unlisted(one.name)
-            if is_unmet and (ignored or not self._can_be_satisfied(one, package)):
+            if is_unmet and (requirer or not self._can_be_satisfied(one, package)):
                 return one
         return None
 
@@ -365,20 +347,12 @@ class ResolutionExplanation:
         """
         if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return False
-        wheels = [one for one in self._resolution.wheels if one.package != package]
-        found = map_concurrently(self._read_requirements, wheels, WHEELS_AT_ONCE)
-        others = [one for each in found for one in each if one.name == demand.name]
         excluded = self._known.find_excluded_versions(demand.name)
         for version in filter(demand.allows, self._index.find_releases(demand.name)):
-            if str(version) in excluded:
-                continue
-            if all(one.allows(version) for one in others):
-                return (
-                    self._find_unmet_requirement(
-                        demand.name, version, ignored={package}
-                    )
-                    is None
-                )
+            conflict = self._find_conflict(demand.name, version, package)
+            if not conflict and str(version) not in excluded:
+                unmet = self._find_unmet_requirement(demand.name, version, package)
+                return unmet is None
         return False
 
     def _is_satisfied_by_family(self, requirement: Requirement) -> bool:

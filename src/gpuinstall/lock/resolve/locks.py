@@ -35,7 +35,6 @@ from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
     Requests,
     create_inputs,
-    explain_limiting_targets,
     parse_public_version,
 )
 from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
@@ -115,42 +114,61 @@ def _resolve_with_pages(
     _check_locked_torch(live, locks, session)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
-    alternatives = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
+    locked = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
     if installed:
-        alternatives = [Alternative(preferences=installed)]
-    conflict: Conflict
-    for alternative in alternatives:
+        locked = [Alternative(preferences=installed)]
+    errors: list[GpuInstallError] = []
+    for alternative in _list_alternatives(live, locked, errors):
         outcome = resolve_alternative(live, alternative, session, usual=requests)
         if isinstance(outcome, Conflict):
-            conflict = outcome
+            errors.append(outcome.error)
             continue
         # An upgrade does not keep the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
-        reasons = explain_limiting_targets(live, outcome[0].choice.build.torch)
         return [
             one.with_warnings(
-                _find_changed_versions(one.versions, preferred, moving), reasons
+                (
+                    *_find_changed_versions(one.versions, preferred, moving),
+                    *alternative.warnings,
+                )
             )
             for one in outcome
         ]
-    # The last alternative keeps the fewest versions, so the request itself conflicts.
-    return _resolve_fallback(live, alternatives[-1], conflict.error, session)
-
-
-def _resolve_fallback(
-    requests: Requests,
-    alternative: Alternative,
-    error: GpuInstallError,
-    session: Session,
-) -> Resolutions:
-    """Resolve with another Python or fewer pins, or raise the error."""
-    outcome = _resolve_with_other_python(requests, alternative, error, session)
-    if outcome:
-        return outcome
-    if requests[0].request.relax:
-        return resolve_relaxed(requests, error, session, resolve_alternative)
-    suggest_relax(requests, error, session, resolve_alternative)
+    # The last of these keeps the fewest versions, so the request itself conflicts.
+    error = errors[len(locked) - 1]
+    if live[0].request.relax:
+        return resolve_relaxed(live, error, session, resolve_alternative)
+    suggest_relax(live, error, session, resolve_alternative)
     raise error
+
+
+def _list_alternatives(
+    requests: Requests,
+    locked: Sequence[Alternative],
+    errors: Sequence[GpuInstallError],
+) -> Iterator[Alternative]:
+    """Yield alternatives with locked versions, then with another Python.
+
+    Args:
+        requests: The request for each target.
+        locked: The alternatives with locked versions.
+        errors: The errors of the previous alternatives, which the caller adds.
+    """
+    yield from locked
+    error = errors[-1]
+    first = requests[0]
+    is_fixed = first.request.python or locked[-1].python or len(requests) > 1
+    # With another error, there may be no plan.
+    if is_fixed or error.code not in {"requirements-conflict", "only-binary"}:
+        return
+    usual = first.plan.choice.python
+    pythons = set(map(get_minor_version, first.machine.pythons or ()))
+    for python in sorted(pythons - {usual}, key=version_key, reverse=True)[:PYTHONS]:
+        message = (
+            f"Python {python} is selected, because with Python {usual}, {error.message}"
+        )
+        warnings = (Reason("other-python", message),)
+        yield replace(locked[-1], python=python, warnings=warnings)
 
 
 def resolve_alternative(
@@ -330,39 +348,6 @@ def _rebuild_outdated(
     if digests and request.build_files_digest not in {"", *digests}:
         built = find_built_requirements(request.requirements, session.folder)
         session.outdated.update(format_requirement_lines(built, session.folder))
-
-
-def _resolve_with_other_python(
-    requests: Requests,
-    alternative: Alternative,
-    error: GpuInstallError,
-    session: Session,
-) -> Resolutions | None:
-    """Resolve for another installed Python, unless the Python is fixed.
-
-    Args:
-        requests: The request for each target.
-        alternative: The last alternative.
-        error: The error of the last alternative.
-        session: The HTTP clients and caches.
-    """
-    first = requests[0]
-    is_fixed = first.request.python or alternative.python or len(requests) > 1
-    # With another error, there may be no plan.
-    is_conflict = error.code in {"requirements-conflict", "only-binary"}
-    if is_fixed or not is_conflict:
-        return None
-    usual = first.plan.choice.python
-    pythons = set(map(get_minor_version, first.machine.pythons or ()))
-    for python in sorted(pythons - {usual}, key=version_key, reverse=True)[:PYTHONS]:
-        outcome = resolve_alternative(
-            requests, replace(alternative, python=python), session
-        )
-        if not isinstance(outcome, Conflict) and outcome[0].choice.python == python:
-            message = f"Python {python} is selected, because with Python {usual}, {error.message}"
-            reason = Reason("other-python", message)
-            return [one.with_warnings([reason]) for one in outcome]
-    return None
 
 
 def _check_buildable(

@@ -45,7 +45,6 @@ RELEASES_READ = 24
 class ResolvedInput(Value):
     """uv's resolution of a resolver input, and the facts passed to uv."""
 
-    resolver_input: ResolverInput
     resolution: UvResolution
     known: Knowledge
 
@@ -56,7 +55,6 @@ class ResolvedInput(Value):
 class RefusedInput(Value):
     """uv's conflict for a resolver input, and the facts passed to uv."""
 
-    resolver_input: ResolverInput
     conflict: Conflict
     known: Knowledge
 
@@ -111,13 +109,13 @@ class Resolver:
             elif isinstance(outcome, UvResolution):
                 grown = collect_facts(outcome, known, self.inspector)
                 if grown.facts_for_uv == known.facts_for_uv:
-                    return ResolvedInput(resolver_input, outcome, grown, {})
+                    return ResolvedInput(outcome, grown, {})
                 known, previous = grown, outcome
             elif known.decided_first:
                 # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
             else:
-                return RefusedInput(resolver_input, outcome, known)
+                return RefusedInput(outcome, known)
         message = (
             f"no compatible versions found after {TURNS} attempts: too many candidates "
             "require another CUDA version or lack code for these GPUs"
@@ -125,7 +123,7 @@ class Resolver:
         error = NoBuildError(
             "search-ended", message, hint="Pin versions that are known to work"
         )
-        return RefusedInput(resolver_input, Conflict(error), known)
+        return RefusedInput(Conflict(error), known)
 
     # Newer releases.
 
@@ -137,7 +135,7 @@ class Resolver:
         """
         if not self._find_newer_releases(best):
             return best
-        written = best.resolver_input
+        written = self.resolver_input
         order = partial(limits_torch, index=self.index)
         torch_last = sorted(written.requirements, key=order)
         if tuple(torch_last) != written.requirements:
@@ -160,7 +158,7 @@ class Resolver:
                     return outcome
                 accounts[package] = outcome.conflict.why
             best = self._choose_better(best, outcome)
-        return replace(best, resolver_input=written, accounts=accounts)
+        return replace(best, accounts=accounts)
 
     def find_newest_release(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.

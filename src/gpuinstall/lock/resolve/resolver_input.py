@@ -28,7 +28,6 @@ from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.plan import Plan
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.values import HELD_BACK
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -56,6 +55,10 @@ class Alternative(Value):
     """All versions in each target's lock, to keep the lock unchanged."""
 
     python: str | None = None
+
+    warnings: tuple[Reason, ...] = ()
+    """The warnings about the resolution of this alternative."""
+
     hashes: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of locked files, by name and by URL."""
 
@@ -100,8 +103,8 @@ class ResolverInput(Value):
     common: Version | None = None
     """The latest torch version for all targets; None for a single target."""
 
-    limiting_target: str = ""
-    """The target that does not support a later torch version."""
+    common_limit: str = ""
+    """The reason why not all targets support a later torch version."""
 
     @property
     def python(self) -> str:
@@ -376,8 +379,7 @@ def _create_with_python(
         python: The ``X.Y`` version for all targets; None if each target has its own.
     """
     first = requests[0]
-    is_shared = len(requests) > 1 and first.has_programs
-    if is_shared:
+    if len(requests) > 1 and first.has_programs:
         plans = [
             plan_or_raise(one.choose_build(python=python), one.machine)
             for one in requests
@@ -385,54 +387,27 @@ def _create_with_python(
     resolver_inputs = [
         create_input(one, plan) for one, plan in zip(requests, plans, strict=True)
     ]
-    if not is_shared or first.request.newest_per_target:
+    if len(requests) == 1 or first.request.newest_per_target:
         return resolver_inputs
-    common = frozenset.intersection(
-        *(resolver_input.torches for resolver_input in resolver_inputs)
-    )
-    limiting = next(iter(find_limiting_targets(requests, max(common))), "all targets")
+    torches = frozenset.intersection(*(one.torches for one in resolver_inputs))
     return [
         replace(
-            one.with_torch_versions(common),
-            common=max(common),
-            limiting_target=limiting,
+            one.with_torch_versions(torches),
+            common=max(torches),
+            common_limit=_explain_common_torch(requests, max(torches)),
         )
         for one in resolver_inputs
     ]
 
 
-def explain_limiting_targets(requests: Requests, chosen: Version) -> list[Reason]:
-    """Return the targets that do not support a later torch, as reasons."""
-    first = requests[0]
-    # If there are programs, each resolution reports its own limiting target.
-    is_reported = len(requests) > 1 and first.has_programs
-    if is_reported or first.request.newest_per_target:
-        return []
-    return [
-        Reason(
-            HELD_BACK,
-            f"{format_newest(name, chosen)}; the other targets support torch {torch}",
-        )
-        for name, torch in find_limiting_targets(requests, chosen).items()
-    ]
-
-
-def format_newest(name: str, torch: Version) -> str:
-    """Return a message that a torch version is the latest for a target."""
-    return f"torch {torch} is the newest for {name}"
-
-
-def find_limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
-    """Return targets that limit torch, and the latest torch for the others."""
-    torches = {
-        one.label: {build.torch for build in one.plan.runnable} for one in requests
+def _explain_common_torch(requests: Requests, common: Version) -> str:
+    """Return which targets have no later torch, or ""."""
+    newest = {
+        one.label: max(build.torch for build in one.plan.runnable) for one in requests
     }
-    if len(torches) == 1 or chosen < max(set.intersection(*torches.values())):
-        return {}
-    found: dict[str, Version] = {}
-    for name in torches:
-        others = [torches[other] for other in torches if other != name]
-        without = max(set.intersection(*others))
-        if without > chosen:
-            found[name] = without
-    return found
+    limiting = [label for label, torch in newest.items() if torch == common]
+    later = [torch for torch in newest.values() if torch > common]
+    if not limiting or not later:
+        return ""
+    targets = join_names(limiting)
+    return f"torch {common} is the newest for {targets}; the other targets support torch {min(later)}"

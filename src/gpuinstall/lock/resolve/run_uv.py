@@ -7,7 +7,7 @@ Three kinds of virtual packages express what METADATA cannot:
 - ``gpuinstall-code`` has no version. A release that must not be selected requires this
   package.
 - ``gpuinstall-pin-NAME`` has a version for the pin of NAME, lower ones for the nearest
-  releases, and 0 for any release.
+  releases, and the lowest for any release.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from gpuinstall.wheels.members import load_members
 BUILD = "gpuinstall-build"
 NOWHERE = "gpuinstall-code"
 PIN = "gpuinstall-pin-"
-PINNED = 1000
+PINNED = 100_000
 """The version of ``gpuinstall-pin-NAME`` that requires the pin."""
 
 _BUILD = Requirement(BUILD, BUILD)
 
-OptionalPins = Mapping[str, Mapping[int, Sequence[str]]]
-"""The requirements of each version of each ``gpuinstall-pin-NAME``."""
+VirtualPackages = dict[str, dict[int, list[str]]]
+"""The requirements of each version of each virtual package."""
 
 
 def resolve_once(
@@ -172,7 +172,7 @@ def _create_project(
     previous: UvResolution | None = None,
 ) -> ResolverProject:
     session = index.session
-    pins = _list_optional_pins(resolver_input, known, index)
+    virtual = _list_virtual_packages(resolver_input, known, index)
     # A release that does not run must not be replaced by a source build, whose
     # code was not inspected.
     inspected = {
@@ -184,7 +184,10 @@ def _create_project(
         target=resolver_input.target,
         pages={
             **collect_pages(resolver_input, known, index),
-            **_create_virtual_pages(pins, index),
+            **{
+                name: tuple(create_placeholder_wheel(name, one) for one in versions)
+                for name, versions in virtual.items()
+            },
         },
         constraints=tuple(_list_constraints(resolver_input, index)),
         preferred=_find_preferred_versions(
@@ -192,7 +195,7 @@ def _create_project(
         ),
         metadata=(
             *resolver_input.alternative.metadata,
-            *_create_metadata_rows(pins, known, index),
+            *_create_metadata_rows(virtual, known, index),
         ),
         folder=session.folder,
         wheels_only=_find_unbuilt_packages(resolver_input, index)
@@ -301,18 +304,31 @@ def _find_running_builds(
     }
 
 
+def _list_virtual_packages(
+    resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
+) -> VirtualPackages:
+    virtual: VirtualPackages = {NOWHERE: {}, BUILD: {}}
+    for number, version in enumerate(_rank_torch_versions(index)):
+        torch = index.builds()[version].torch
+        further = [
+            one.text for release, one in known.torch_constraints if release == torch
+        ]
+        virtual[BUILD][number] = [f"torch==={version}", *further]
+    return virtual | _list_optional_pins(resolver_input, known, index)
+
+
 def _list_optional_pins(
     resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
-) -> OptionalPins:
+) -> VirtualPackages:
     optional = defaultdict[str, list[Requirement]](list)
     for pin in resolver_input.alternative.optional_pins:
         optional[pin.name].append(pin)
     excluded = {fact.package for fact in known.facts.values() if fact.excludes}
-    texts = {}
+    virtual: VirtualPackages = {}
     for name, pins in optional.items():
         first = pins[0]
         # uv uses the first row of a version, so the row has all pins of the package.
-        numbers = {PINNED: [one.text for one in pins]}
+        choices = [[one.text for one in pins]]
         # Facts may exclude many releases, which are searched in increasing steps.
         if name not in excluded:
             nearest = sort_by_distance(
@@ -322,36 +338,21 @@ def _list_optional_pins(
             # The latest patch release of each minor release is first.
             patches = {version.release[:2]: version for version in reversed(nearest)}
             chosen = [one for one in nearest if one in patches.values()]
-            for number, version in zip(range(PINNED - 1, 0, -1), chosen, strict=False):
-                numbers[number] = [first.with_specifier(f"=={version}").text]
-        numbers[0] = [first.with_specifier("").text]
-        texts[f"{PIN}{name}"] = numbers
-    return texts
-
-
-def _create_virtual_pages(
-    pins: OptionalPins, index: PackageIndex
-) -> dict[str, tuple[Wheel, ...]]:
-    pages: dict[str, tuple[Wheel, ...]] = {NOWHERE: ()}
-    numbers = {BUILD: range(len(index.builds())), **pins}
-    for name, versions in numbers.items():
-        pages[name] = tuple(create_placeholder_wheel(name, one) for one in versions)
-    return pages
+            choices += [[first.with_specifier(f"=={one}").text] for one in chosen]
+        choices.append([first.with_specifier("").text])
+        virtual[f"{PIN}{name}"] = {
+            PINNED - place: texts for place, texts in enumerate(choices)
+        }
+    return virtual
 
 
 def _create_metadata_rows(
-    pins: OptionalPins, known: Knowledge, index: PackageIndex
+    virtual: VirtualPackages, known: Knowledge, index: PackageIndex
 ) -> Iterator[dict[str, Any]]:
     """Yield METADATA of virtual packages and of releases with facts."""
     ranked = _rank_torch_versions(index)
-    for number, version in enumerate(ranked):
-        torch = index.builds()[version].torch
-        further = [
-            one.text for release, one in known.torch_constraints if release == torch
-        ]
-        yield create_metadata_row(BUILD, str(number), [f"torch==={version}", *further])
-    for name, numbers in pins.items():
-        for number, texts in numbers.items():
+    for name, versions in virtual.items():
+        for number, texts in versions.items():
             yield create_metadata_row(name, str(number), texts)
     for fact in known.facts.values():
         if fact.excludes:

@@ -27,8 +27,8 @@ from gpuinstall.lock.resolve.explanations import (
     remove_marker,
 )
 from gpuinstall.lock.resolve.extensions import create_inputs_with_files
-from gpuinstall.lock.resolve.knowledge import Fact
-from gpuinstall.lock.resolve.resolver import RefusedInput, ResolvedInput, Resolver
+from gpuinstall.lock.resolve.knowledge import Fact, UvResolution
+from gpuinstall.lock.resolve.resolver import RefusedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
     Requests,
@@ -41,7 +41,7 @@ from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import list_versions
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan, Rejected
-from gpuinstall.plan.values import PROGRAM_HELD_BACK
+from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.needs import rename_for_cuda
 
@@ -171,7 +171,7 @@ def _resolve_one(
     resolution = check_resolution(
         outcome.resolution.packages,
         resolver_input.lock_request,
-        _create_plan(outcome, explanation),
+        _create_plan(outcome.resolution, resolver_input, explanation),
         family=resolver.index.names(),
         pages=collect_pages(
             resolver_input,
@@ -193,18 +193,23 @@ def _resolve_one(
     )
 
 
-def _create_plan(outcome: ResolvedInput, explanation: ResolutionExplanation) -> Plan:
+def _create_plan(
+    resolution: UvResolution,
+    resolver_input: ResolverInput,
+    explanation: ResolutionExplanation,
+) -> Plan:
     """Return the plan of a resolution, with reasons for older releases."""
-    resolver_input = outcome.resolver_input
     plan = resolver_input.plan
     if not resolver_input.is_open:
         reasons = [
             Reason(PROGRAM_HELD_BACK, text)
             for text in explanation.explain_older_releases()
         ]
+        if resolver_input.common_limit:
+            reasons.append(Reason(HELD_BACK, resolver_input.common_limit))
         return replace(plan, reasons=(*plan.reasons, *reasons))
     lock_request = allow_any_version(
-        resolver_input.narrowed_request, outcome.resolution.dropped
+        resolver_input.narrowed_request, resolution.dropped
     )
     choice = lock_request.choose_build(
         torch=resolver_input.alternative.torch,
@@ -219,9 +224,9 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
     conflict = refused.conflict
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
-    alone = run_uv_without_facts(refused.resolver_input, resolver.index)
+    alone = run_uv_without_facts(resolver.resolver_input, resolver.index)
     if isinstance(alone, Conflict):
-        added = _explain_added_torch(refused, resolver)
+        added = _explain_added_torch(resolver)
         return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
     if not facts:
@@ -233,7 +238,7 @@ def _explain_by_facts(
     facts: list[Fact], refused: RefusedInput, resolver: Resolver
 ) -> Conflict:
     """Return the conflict for the first requested package with a fact."""
-    programs = refused.resolver_input.programs
+    programs = resolver.resolver_input.programs
     places = {one.name: place for place, one in enumerate(programs)}
     excluding = [fact for fact in facts if fact.excludes] or facts
     # Prefer facts about a latest release: without one, another package is the cause.
@@ -245,7 +250,7 @@ def _explain_by_facts(
     same = [fact for fact in excluding if fact.package == package]
     newest = max(same, key=lambda fact: Version(fact.version))
     message = newest.why
-    pins = _find_deciding_pins(newest, refused, resolver)
+    pins = _find_deciding_pins(newest, resolver)
     if pins:
         verb = "are" if len(pins) > 1 else "is"
         message = (
@@ -272,16 +277,14 @@ def _explain_by_facts(
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
 
 
-def _find_deciding_pins(
-    fact: Fact, refused: RefusedInput, resolver: Resolver
-) -> list[Requirement]:
+def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
     """Return the pins of a rejected package, and of torch if it may help."""
     packages = {fact.package}
     found = fact.wheel and resolver.inspector.inspected.get(fact.wheel)
     # Without code for the GPUs, the package runs with no torch.
     if found and not found.unusable:
         packages.add("torch")
-    optional = {one.text for one in refused.resolver_input.alternative.optional_pins}
+    optional = {one.text for one in resolver.resolver_input.alternative.optional_pins}
     return [
         limit
         for package in sorted(packages)
@@ -329,9 +332,9 @@ def _read_newest_requirements(
     return resolver.index.read_metadata_requirements(wheel) if wheel else ()
 
 
-def _explain_added_torch(refused: RefusedInput, resolver: Resolver) -> Conflict | None:
+def _explain_added_torch(resolver: Resolver) -> Conflict | None:
     """Return the conflict if only the torch that gpuinstall adds causes it."""
-    resolver_input = refused.resolver_input
+    resolver_input = resolver.resolver_input
     requirements = resolver_input.lock_request.request.requirements
     if resolver_input.catalog.family & requirement_names(requirements):
         return None
@@ -376,7 +379,7 @@ def _explain_by_machine(
     conflict: Conflict, refused: RefusedInput, resolver: Resolver
 ) -> Conflict:
     """Return the conflict if no required torch version runs on the machine."""
-    resolver_input = refused.resolver_input
+    resolver_input = resolver.resolver_input
     lock_request = resolver_input.lock_request
     if resolver.index.find_limits("torch"):
         return conflict

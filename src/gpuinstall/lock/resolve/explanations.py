@@ -22,7 +22,9 @@ from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
-from gpuinstall.lock.resolve.resolver_input import parse_public_version
+from gpuinstall.lock.resolve.resolver_input import (
+    list_torch_versions,
+)
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
@@ -89,29 +91,27 @@ class ResolutionExplanation:
         """Return the obstacle to a newer torch version, and that version."""
         resolver_input = self._resolver_input
         torch = self._resolution.build.torch
-        runnable = {build.torch for build in resolver_input.lock_request.plan.runnable}
-        newer = sorted(one for one in runnable if one > torch)
+        runnable = list_torch_versions(resolver_input.lock_request)
+        newer = [one for one in runnable if one > torch]
         if not newer:
             return Obstacle(), torch
         if torch == resolver_input.common:
             newest = f"torch {torch} is the newest that all targets support"
-            return Obstacle(resolver_input.common_limit or newest), newer[-1]
+            return Obstacle(resolver_input.common_limit or newest), newer[0]
         obstacles = {one: self._find_obstacle("torch", one) for one in newer}
-        following = obstacles[newer[0]]
+        following = obstacles[newer[-1]]
         # A reason that excludes only the latest version is not decisive.
         same = [
             one for one in newer if obstacles[one].limited_by == following.limited_by
         ]
         if not following.why and self._is_kept("torch"):
-            return Obstacle("", f"the locked torch {torch}"), same[-1]
-        return obstacles[same[-1]], same[-1]
+            return Obstacle("", f"the locked torch {torch}"), same[0]
+        return obstacles[same[0]], same[0]
 
     def _is_kept(self, package: str) -> bool:
         """Return whether the resolution kept a package's locked version."""
         kept = self._resolver_input.alternative.preferences.get(package, "")
-        return bool(kept) and parse_public_version(kept) == parse_public_version(
-            self._versions[package]
-        )
+        return kept.partition("+")[0] == self._versions[package].partition("+")[0]
 
     def _find_rejecting_fact(self, torches: Sequence[str]) -> Fact | None:
         """Return a fact that rejects all of these builds, if any."""
@@ -145,11 +145,8 @@ class ResolutionExplanation:
                 yield f"{package} is {version} instead of {wheel.version}, which requires {limit}"
                 continue
             if newest > Version(version):
-                why = self._find_obstacle(package, newest).why or self._explain_older(
-                    package
-                )
-                if not why and self._is_kept(package):
-                    why = "it is locked"
+                obstacle = self._find_obstacle(package, newest)
+                why = obstacle.why or self._explain_older(package)
                 sentence = f"{package} is {version} instead of {newest}"
                 yield f"{sentence}: {why}" if why else sentence
 
@@ -160,7 +157,7 @@ class ResolutionExplanation:
             return shorten_explanation(account)
         if package in COMPANIONS:
             return f"it is the version for torch {self._resolution.build.torch}"
-        return ""
+        return "it is locked" if self._is_kept(package) else ""
 
     def _explain_newer_wheel(self, wheel: Wheel, newest: Version) -> str:
         """Return what an incompatible wheel requires, torch or a newer glibc.
@@ -267,34 +264,32 @@ class ResolutionExplanation:
         if demand is None:
             return Obstacle()
         sentence = f"{package} {newest} requires {remove_marker(demand)}"
-        limiting = demand.name if demand.name in self._versions else ""
-        if self._is_unlisted(demand.name):
-            return Obstacle(
-                f"{sentence}, which no source of PyTorch packages lists", limiting
-            )
+        limited_by = demand.name if demand.name in self._versions else ""
         limits = self._find_excluding_limits(demand)
-        if limits:
-            return Obstacle(f"{sentence}, and {limits} is requested", limits)
-        if demand.name in {*self._resolver_input.requested, *self._index.names()}:
-            return Obstacle(sentence, limiting)
-        allowed = filter(demand.allows, self._index.find_releases(demand.name))
-        version = next(iter(allowed), None)
-        other = self._find_dependency_obstacle(demand.name, version, package)
-        if other:
-            limits = other.limited_by or limiting
-            return Obstacle(f"{sentence}, and {other.why}", limits)
-        return Obstacle(sentence, limiting)
+        if self._is_unlisted(demand.name):
+            sentence += ", which no source of PyTorch packages lists"
+        elif limits:
+            sentence += f", and {limits} is requested"
+            limited_by = limits
+        elif not self._is_fixed(demand.name):
+            allowed = filter(demand.allows, self._index.find_releases(demand.name))
+            version = next(iter(allowed), None)
+            other = version and self._find_dependency_obstacle(
+                demand.name, version, package
+            )
+            if other:
+                sentence += f", and {other.why}"
+                limited_by = other.limited_by or limited_by
+        return Obstacle(sentence, limited_by)
 
     def _find_dependency_obstacle(
-        self, name: str, version: Version | None, dependent: str
+        self, package: str, version: Version, dependent: str
     ) -> Obstacle | None:
         """Return what excludes a required release of a dependency."""
-        if version is None:
-            return None
-        further = self._find_unmet_requirement(name, version)
+        further = self._find_unmet_requirement(package, version)
         if further:
-            return Obstacle(f"{name} {version} requires {remove_marker(further)}")
-        return self._find_conflict(name, version, dependent)
+            return Obstacle(f"{package} {version} requires {remove_marker(further)}")
+        return self._find_conflict(package, version, dependent)
 
     def _find_unmet_requirement(
         self, package: str, version: Version, requirer: str = ""
@@ -323,9 +318,7 @@ class ResolutionExplanation:
             )
 
         for one in sorted(self._read_requirements(wheel), key=order):
-            if one.name == requirer or (
-                package == "torch" and self._is_satisfied_by_family(one)
-            ):
+            if one.name == requirer:
                 continue
             selected = self._versions.get(one.name)
             is_lacking = selected is None and one.name in self._known.seen
@@ -345,7 +338,9 @@ class ResolutionExplanation:
             demand: The unsatisfied requirement.
             package: The package that has it.
         """
-        if demand.name in {*self._resolver_input.requested, *self._index.names()}:
+        if package == "torch" and demand.name in self._index.names():
+            return any(map(demand.allows, self._index.find_releases(demand.name)))
+        if self._is_fixed(demand.name):
             return False
         excluded = self._known.find_excluded_versions(demand.name)
         for version in filter(demand.allows, self._index.find_releases(demand.name)):
@@ -355,11 +350,9 @@ class ResolutionExplanation:
                 return unmet is None
         return False
 
-    def _is_satisfied_by_family(self, requirement: Requirement) -> bool:
-        """Return whether a family package satisfies a requirement of torch."""
-        if requirement.name not in self._index.names():
-            return False
-        return any(map(requirement.allows, self._index.find_releases(requirement.name)))
+    def _is_fixed(self, package: str) -> bool:
+        """Return whether the request or torch determines a package."""
+        return package in {*self._resolver_input.requested, *self._index.names()}
 
     def _is_unlisted(self, package: str) -> bool:
         """Return whether torch's sources list no release of a package."""
@@ -480,8 +473,8 @@ class ResolutionExplanation:
 
 def remove_marker(requirement: Requirement) -> Requirement:
     """Return a copy of a requirement without its environment marker."""
-    unmarked = replace(requirement, marker=None)
-    return unmarked.with_specifier(str(requirement.specifier or ""))
+    text = f"{requirement.full_name}{requirement.clauses}"
+    return replace(requirement, text=text, marker=None)
 
 
 def format_limit(requirement: Requirement) -> str:

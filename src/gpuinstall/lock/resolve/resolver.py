@@ -190,9 +190,11 @@ class Resolver:
             is_kept = package in self.resolver_input.alternative.preferences
             if not version or not listed or is_kept or is_library_of_torch(package):
                 continue
-            is_older = listed > parse_public_version(version)
-            newest = self.find_newest_release(package, known) if is_older else None
-            if newest and newest > parse_public_version(version):
+            selected = parse_public_version(version)
+            newest = None
+            if listed > selected:
+                newest = self.find_newest_release(package, known)
+            if newest and newest > selected:
                 behind[package] = newest
             else:
                 fixed.append(package)
@@ -215,27 +217,23 @@ class Resolver:
         """Return the better of two resolutions, with the facts from both.
 
         The second resolution is better if a requested package is newer and none is
-        older.
+        older. A pre-release counts as older than every final release.
         """
         known = second.known
-        if isinstance(second, RefusedInput) or not self._is_better(first, second):
+        if isinstance(second, RefusedInput):
             return replace(first, known=known)
-        return second
+        kept = self.resolver_input.alternative.preferences
+        changes = [
+            (_rank(package, first.resolution), _rank(package, second.resolution))
+            for package in self.index.newest_releases()
+            if package not in kept
+        ]
+        is_newer = any(after > before for before, after in changes)
+        is_older = any(after < before for before, after in changes)
+        return second if is_newer and not is_older else replace(first, known=known)
 
-    def _is_better(self, first: ResolvedInput, second: ResolvedInput) -> bool:
-        changes = []
-        for package in self.index.newest_releases():
-            before = first.resolution.versions.get(package)
-            after = second.resolution.versions.get(package)
-            is_kept = package in self.resolver_input.alternative.preferences
-            if before and not after:
-                return False
-            if before and after and not is_kept:
-                changes.append(
-                    (parse_public_version(before), parse_public_version(after))
-                )
-        if any(new.is_prerelease and not old.is_prerelease for old, new in changes):
-            return False
-        is_newer = any(new > old for old, new in changes)
-        is_older = any(new < old for old, new in changes)
-        return is_newer and not is_older
+
+def _rank(package: str, resolution: UvResolution) -> tuple[bool, Version]:
+    """Return the rank of a package's version; a missing package is lowest."""
+    version = parse_public_version(resolution.versions.get(package, "0.dev0"))
+    return not version.is_prerelease, version

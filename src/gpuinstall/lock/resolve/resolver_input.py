@@ -309,8 +309,11 @@ def create_inputs(
             *sorted(_list_pythons(requests), key=lambda one: one != alternative.python)
         ]
         if not first.request.newest_per_target:
-            common = find_common_torch_versions(requests)
-            torches = [*sorted(common, key=lambda one: one != alternative.torch)]
+            common = set.intersection(*map(set, map(list_torch_versions, requests)))
+            locked = alternative.torch
+            torches = [
+                *sorted(common, key=lambda one: (one == locked, one), reverse=True)
+            ]
     for torch, python in product(torches, pythons):
         outcomes = [one.choose_build(torch=torch, python=python) for one in requests]
         plans = [one for one in outcomes if isinstance(one, Plan)]
@@ -321,9 +324,10 @@ def create_inputs(
                 for resolver_input in resolver_inputs
             ]
     # A target without any build raises its own error here.
-    available = [
-        f"{one.label}: torch {_format_torch_versions(one)}" for one in requests
-    ]
+    available = []
+    for one in requests:
+        listed = join_names([*map(str, list_torch_versions(one))])
+        available.append(f"{one.label}: torch {listed}")
     raise NoBuildError(
         TARGETS_DISAGREE,
         "no torch version is available for all targets",
@@ -332,16 +336,9 @@ def create_inputs(
     )
 
 
-def _format_torch_versions(request: LockRequest) -> str:
-    """List the torch versions that run on a target, latest first."""
-    torches = {build.torch for build in request.plan.runnable}
-    return join_names([str(torch) for torch in sorted(torches, reverse=True)])
-
-
-def find_common_torch_versions(requests: Requests) -> list[Version]:
-    """Return the torch versions that run on all targets, latest first."""
-    torches = [{build.torch for build in one.plan.runnable} for one in requests]
-    return sorted(set.intersection(*torches), reverse=True)
+def list_torch_versions(request: LockRequest) -> list[Version]:
+    """Return the torch versions that run on a target, latest first."""
+    return sorted({build.torch for build in request.plan.runnable}, reverse=True)
 
 
 def _list_pythons(requests: Requests) -> list[str]:
@@ -402,9 +399,7 @@ def _create_with_python(
 
 def _explain_common_torch(requests: Requests, common: Version) -> str:
     """Return which targets have no later torch, or ""."""
-    newest = {
-        one.label: max(build.torch for build in one.plan.runnable) for one in requests
-    }
+    newest = {one.label: list_torch_versions(one)[0] for one in requests}
     limiting = [label for label, torch in newest.items() if torch == common]
     later = [torch for torch in newest.values() if torch > common]
     if not limiting or not later:

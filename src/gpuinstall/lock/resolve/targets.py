@@ -241,14 +241,15 @@ def _explain_by_facts(
     programs = resolver.resolver_input.programs
     places = {one.name: place for place, one in enumerate(programs)}
     excluding = [fact for fact in facts if fact.excludes] or facts
-    # Prefer facts about a latest release: without one, another package is the cause.
-    barred = [
-        fact for fact in excluding if _is_about_newest(fact, resolver)
-    ] or excluding
-    first = min(barred, key=lambda fact: places.get(fact.package, len(places)))
-    package = first.package
-    same = [fact for fact in excluding if fact.package == package]
-    newest = max(same, key=lambda fact: Version(fact.version))
+
+    def rank(fact: Fact) -> tuple[bool, int, Version]:
+        version = Version(fact.version)
+        # Without a fact about a latest release, another package is the cause.
+        is_newest = version in [*resolver.index.find_releases(fact.package)][:1]
+        return is_newest, -places.get(fact.package, len(places)), version
+
+    newest = max(excluding, key=rank)
+    package = newest.package
     message = newest.why
     pins = _find_deciding_pins(newest, resolver)
     if pins:
@@ -260,9 +261,9 @@ def _explain_by_facts(
     program = _find_requiring_program(package, refused, resolver)
     if program != package:
         reasons.append(f"{program} requires it")
-    pure = [fact for fact in same if fact.code]
+    pure = [fact for fact in excluding if fact.package == package and fact.code]
     if pure:
-        reasons.append(max(pure, key=lambda fact: Version(fact.version)).why)
+        reasons.append(max(pure, key=rank).why)
     # A pin allows no older version, so none was tried.
     if package not in requirement_names(pins):
         unread = refused.known.format_unread_releases(package)
@@ -291,12 +292,6 @@ def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
         for limit in resolver.index.find_limits(package)
         if limit.is_exact and limit.text not in optional
     ]
-
-
-def _is_about_newest(fact: Fact, resolver: Resolver) -> bool:
-    """Return whether a fact is about the latest release of its package."""
-    newest = next(iter(resolver.index.find_releases(fact.package)), None)
-    return newest == Version(fact.version)
 
 
 def _suggest_other_name(package: str, resolver: Resolver) -> str:
@@ -383,20 +378,16 @@ def _explain_by_machine(
     lock_request = resolver_input.lock_request
     if resolver.index.find_limits("torch"):
         return conflict
-    others = [one for one in resolver_input.requirements if one.name != "torch"]
-    refusals = list[Rejected]()
     for name in resolver.index.newest_releases():
         for torch in _read_newest_requirements(name, refused, resolver):
             if torch.name != "torch" or not torch.specifier:
                 continue
             pinned = lock_request.with_request_changes(
-                requirements=(remove_marker(torch), *others)
+                requirements=(remove_marker(torch), *resolver_input.requirements)
             )
             outcome = pinned.outcome
             if isinstance(outcome, Rejected):
-                refusals.append(outcome)
-    if not refusals:
-        return conflict
-    error = refusals[0].error(lock_request.machine)
-    error.why = conflict.why
-    return Conflict(error)
+                error = outcome.error(lock_request.machine)
+                error.why = conflict.why
+                return Conflict(error)
+    return conflict

@@ -63,6 +63,11 @@ class Session(Value):
         """The configured default index, or uv's default index."""
         return self.sources.default_index or uv.default_index(self.environment)
 
+    @cached_property
+    def listed_sources(self) -> Sources:
+        """The sources with uv's default index, if no other is configured."""
+        return replace(self.sources, default_index=self.default_index)
+
     def find_page(self, package: str) -> Page | None:
         """Return a package's page from the first index that has one."""
         for index in self.sources.indexes_for(package, self.default_index):

@@ -468,8 +468,7 @@ def choose_prebuilt(
             TorchKey(build.minor, build.backend.tag, build.os)
             for build in resolver_input.builds
         ]
-        sources = replace(session.sources, default_index=session.default_index)
-        listing = list_files(extension, places, sources, session.client)
+        listing = list_files(extension, places, session.listed_sources, session.client)
         for host in listing.silent:
             message = f"its {extension.name} files are not considered"
             session.reporter.warn(f"{host} is unreachable: {message}")

@@ -120,8 +120,6 @@ def update_catalog(
         InstallationError: A source refuses the request, or its page is malformed.
     """
     machine = request.machine
-    sources = session.sources
-    client = session.client
     backend = known_backend(request.request.backend)
     kinds = {backend.kind} if backend else set()
     rules = create_rules(machine, request.catalog, kinds)
@@ -136,8 +134,8 @@ def update_catalog(
         replace(catalog, builds=tuple(shipped)),
         machine,
         request.request,
-        sources=sources,
-        client=client,
+        sources=session.listed_sources,
+        client=session.client,
     )
     excluded = list_unselectable_backends(request.outcome, rules)
     live = read(reporter, excluded=excluded)

@@ -165,9 +165,9 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
         return create_refusal(context, (fault.reason,), fault.fix)
     if not (usable.gpus or usable.excluded_gpus):
         return _find_vendor_mismatch(context)
-    find_driver_fault = rules.find_driver_fault(context.gpus)
+    driver_fault = rules.find_driver_fault(context.gpus)
     has_usable = any(map(rules.is_ever_supported, usable.gpus))
-    if find_driver_fault is None and (has_usable or not usable.excluded_gpus):
+    if driver_fault is None and (has_usable or not usable.excluded_gpus):
         return None
     unsupported = {
         gpu.index: explain_unsupported_gpu(gpu, context)
@@ -177,8 +177,8 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
         return create_refusal(usable, distinct, *rules.list_install_commands())
-    if usable.gpus and find_driver_fault:
-        return _refuse_faulty_machine(context, [find_driver_fault])
+    if usable.gpus and driver_fault:
+        return _refuse_faulty_machine(context, [driver_fault])
     # Suggest a fix for the most capable GPU that can be repaired.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.excluded_gpus if index not in unsupported]

@@ -229,9 +229,11 @@ def _explain_newest_torch(
         context: The request and its machine, with the GPUs of ``best``.
     """
     rules = context.rules
-    available = _find_available_builds(newer)
-    coded = _find_builds_with_code(available, context)
-    running = _find_running_builds(available, context)
+    available = [each for each in newer if each.reason_code not in UNAVAILABLE]
+    coded = [
+        each for each in available if each.build.unread or _has_code(each, context)
+    ]
+    running = [each for each in coded if _runs_on_all_gpus(each, context)]
     uncoded = [each for each in available if each not in coded]
     is_reachable = all(each.reason_code != "unreachable" for each in newer)
     where = "" if is_reachable else " in the reachable sources"
@@ -265,41 +267,18 @@ def _explain_newest_torch(
     return Reason(f"{NEWEST_BUT}{obstacle.reason_code}", newest)
 
 
-def _find_available_builds(
-    evaluated: Iterable[EvaluatedBuild],
-) -> list[EvaluatedBuild]:
-    """Return the builds that a source lists."""
-    return [each for each in evaluated if each.reason_code not in UNAVAILABLE]
-
-
-def _find_builds_with_code(
-    evaluated: Iterable[EvaluatedBuild], context: PlanContext
-) -> list[EvaluatedBuild]:
-    """Return the builds that every GPU could run with another driver."""
-    return [each for each in evaluated if each.build.unread or _has_code(each, context)]
-
-
-def _find_running_builds(
-    evaluated: Iterable[EvaluatedBuild], context: PlanContext
-) -> list[EvaluatedBuild]:
-    """Return the builds that a source lists and that every GPU can run."""
-    available = _find_available_builds(evaluated)
-    coded = _find_builds_with_code(available, context)
-    return [
-        each
-        for each in coded
-        if each.missing_code is None
-        # Without a GPU, the driver does not matter.
-        and (
-            not context.gpus or context.rules.find_driver_rejection(each.build) is None
-        )
-    ]
-
-
 def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
     """Return whether every GPU could run a build with another driver."""
     reasons = [code.code for code in evaluated.gpu_code if isinstance(code, Reason)]
     return set(reasons).issubset(context.rules.driver_reasons)
+
+
+def _runs_on_all_gpus(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
+    """Return whether every GPU can run a build with this driver."""
+    if evaluated.missing_code:
+        return False
+    # Without a GPU, the driver does not matter.
+    return not (context.gpus and context.rules.find_driver_rejection(evaluated.build))
 
 
 def _format_requested(newer: Iterable[EvaluatedBuild]) -> str:

@@ -151,9 +151,6 @@ class Limit(Value):
     field: str = ""
     """The name of the request field, or empty for a requirement."""
 
-    value: str = ""
-    """The value of the request field, or empty for a requirement."""
-
     @property
     def text_with_file(self) -> str:
         """The limit as text, with its file unless the user typed it."""
@@ -178,15 +175,13 @@ def list_request_limits(request: Request, family: Collection[str]) -> list[Limit
     requirements += [one for one in request.constraints if one.name in concerned]
     limits = [Limit(one.written or one.text, one) for one in requirements]
     if request.python:
-        text = f"Python {request.python}"
-        limits.append(Limit(text, field="python", value=request.python))
+        limits.append(Limit(f"Python {request.python}", field="python"))
     if request.backend:
-        text = f"backend {request.backend}"
-        limits.append(Limit(text, field="backend", value=request.backend))
+        limits.append(Limit(f"backend {request.backend}", field="backend"))
     if request.allowed_backends is not None:
-        tags = ", ".join(request.allowed_backends)
-        text = f"the allowed backends ({tags or 'none'})"
-        limits.append(Limit(text, field="allowed_backends", value=tags))
+        tags = ", ".join(request.allowed_backends) or "none"
+        text = f"the allowed backends ({tags})"
+        limits.append(Limit(text, field="allowed_backends"))
     return limits
 
 
@@ -282,16 +277,14 @@ def _find_conflict(
         request: The request with the limits.
         attempt: Plans another request for the same machine.
     """
-    needed = limits
+    dropped: list[Limit] = []
     # Try to drop torch last: if no build has the requested torch, its companions are not the cause.
     for limit in sorted(limits, key=lambda limit: limit.is_for_torch):
-        without = [other for other in needed if other != limit]
-        dropped = [other for other in limits if other not in without]
-        outcome = attempt(remove_limits(request, dropped))
+        outcome = attempt(remove_limits(request, [*dropped, limit]))
         if isinstance(outcome, NoCandidate):
-            needed = without
+            dropped.append(limit)
             failure = outcome
-    return needed, failure
+    return [limit for limit in limits if limit not in dropped], failure
 
 
 def _explain_conflict(
@@ -316,11 +309,11 @@ def _explain_conflict(
             cause = nearest.rejection_text
     if len(culprits) == 1 and side is None:
         return Reason(code, _explain_no_build(culprits[0], cause, context))
-    *first, last = [culprit.text for culprit in culprits]
+    texts = [culprit.text for culprit in culprits]
     # A single limit conflicts with the machine or with its package indexes.
-    if not first:
-        first = [last]
-        last = str(side)
+    if len(texts) == 1:
+        texts.append(str(side))
+    *first, last = texts
     cause = cause or "no build satisfies them"
     return Reason(code, f"{', '.join(first)} and {last} are incompatible: {cause}")
 
@@ -385,13 +378,15 @@ def _format_change(
     """
     requirement = limit.requirement
     if requirement is None:
+        request = context.demand.request
+        value = getattr(request, limit.field)
         if limit.field == "backend" and not context.gpus:
             option = f"--backend {build.backend}"
-            for target in context.demand.request.targets:
-                before = Backend.parse(limit.value).file_tag
+            for target in request.targets:
+                before = Backend.parse(value).file_tag
                 option = f"--target {target.replace(before, build.backend.file_tag)}"
             return f"Run it again with {option}"
-        place = str(context.demand.request.places.get(limit.value, ""))
+        place = str(request.places.get(value, ""))
         if place.startswith("--"):
             return f"Run it again without {place}"
         return f"Without {limit.text} ({place})" if place else f"Without {limit.text}"

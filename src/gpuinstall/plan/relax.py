@@ -184,7 +184,8 @@ def find_mentioned_minors(limits: Iterable[Requirement]) -> set[tuple[int, ...]]
 def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:
     """Return whether a torch release satisfies the requested versions."""
     of_torch = [limit for limit in limits if limit.name == "torch"]
-    if of_torch:
-        return all(limit.allows(release.torch) for limit in of_torch)
-    versions = release.companions
-    return all(any(map(limit.allows, versions.get(limit.name, ()))) for limit in limits)
+    versions = {"torch": (str(release.torch),), **release.companions}
+    return all(
+        any(map(limit.allows, versions.get(limit.name, ())))
+        for limit in of_torch or limits
+    )

@@ -125,8 +125,7 @@ class ResolutionExplanation:
 
         A package whose newer releases are excluded by facts has a warning instead.
         """
-        facts = self._known.facts.values()
-        reported = {fact.package for fact in facts if self._is_newer(fact)}
+        reported = self._find_newer_facts()
         newest_releases = {**self._index.newest_releases()}
         # The message about a relaxed torch version also lists its companions.
         if not self._resolver_input.lock_request.request.relax:
@@ -380,9 +379,7 @@ class ResolutionExplanation:
         return list(dict.fromkeys(reasons))
 
     def _explain_exclusions(self) -> Iterator[Reason]:
-        newer = filter(self._is_newer, self._known.facts.values())
-        newest_last = sorted(newer, key=lambda fact: Version(fact.version))
-        for package, fact in {one.package: one for one in newest_last}.items():
+        for package, fact in self._find_newer_facts().items():
             version = self._versions.get(package)
             instead = "other versions of the packages that require it are selected"
             if version:
@@ -394,6 +391,12 @@ class ResolutionExplanation:
                 libraries = " and ".join(fact.requires)
                 added = f"added {libraries}, which contains the library"
                 yield Reason("library-added", f"{fact.why}; {added}")
+
+    def _find_newer_facts(self) -> dict[str, Fact]:
+        """Return the fact that rejects the latest release of each package."""
+        newer = filter(self._is_newer, self._known.facts.values())
+        newest_last = sorted(newer, key=lambda fact: Version(fact.version))
+        return {fact.package: fact for fact in newest_last}
 
     def _is_newer(self, fact: Fact) -> bool:
         """Return whether a fact rejects a release above the selected one."""

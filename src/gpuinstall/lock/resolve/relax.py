@@ -209,13 +209,9 @@ def _explain_relaxation(
         why_torch: The reason why the requested torch does not run.
     """
     versions = resolution.versions
-    causes: dict[Requirement, str] = {}
-    for requirement in changed:
-        causes[requirement] = f"it is the version for torch {versions['torch']}"
-        if requirement.name == "torch":
-            causes[requirement] = why_torch
-    for requirement in resolution.relaxed.values():
-        causes[requirement] = shorten_explanation(why)
+    causes = dict.fromkeys(changed, f"it is the version for torch {versions['torch']}")
+    causes |= {one: why_torch for one in changed if one.name == "torch"}
+    causes |= dict.fromkeys(resolution.relaxed.values(), shorten_explanation(why))
     reasons = []
     for requirement, cause in causes.items():
         name = requirement.name

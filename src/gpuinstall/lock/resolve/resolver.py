@@ -69,12 +69,7 @@ class Resolver:
         self.inspector = ResolutionInspector(resolver_input, self.index)
         self._runs = 0
         # Check this first: resolving a package from the wrong index can run its code.
-        markers = resolver_input.target.environment(resolver_input.python)
-        counting = [
-            one
-            for one in resolver_input.requirements
-            if one.matches_environment(markers)
-        ]
+        counting = filter(resolver_input.is_applicable, resolver_input.requirements)
         by_name = {one.name: () for one in counting if not one.url}
         check_required_urls(by_name, session.sources)
 

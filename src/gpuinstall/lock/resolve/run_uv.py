@@ -97,15 +97,10 @@ def run_uv_without_facts(
     added: Sequence[Requirement] = (ANY_TORCH,),
 ) -> Mapping[str, Any] | Conflict:
     """Resolve the request without facts, for uv's own explanation."""
-    requirements = resolver_input.requirements
 
     def project() -> ResolverProject:
-        return replace(
-            _create_project(resolver_input, Knowledge(), index),
-            requirements=(*requirements, *added),
-            metadata=resolver_input.alternative.metadata,
-            wheels_only=_find_unbuilt_packages(resolver_input, index),
-        )
+        own = _create_project(resolver_input, Knowledge(), index)
+        return replace(own, requirements=(*resolver_input.requirements, *added))
 
     return index.resolve(project)
 

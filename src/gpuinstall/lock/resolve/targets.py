@@ -85,16 +85,14 @@ def _resolve_together(
     resolver_inputs: Sequence[ResolverInput], session: Session
 ) -> Resolutions | Conflict:
     """Resolve for all targets with the torch that the first one selects."""
-    [first, *others] = resolver_inputs
     resolve_all = partial(
         map_concurrently,
         partial(_resolve_one, session=session),
         at_once=TARGETS_AT_ONCE,
     )
-    is_of_one_torch = not first.lock_request.request.newest_per_target
-    if not others or not first.lock_request.has_programs or not is_of_one_torch:
-        return _mark_conflicts(resolve_all(resolver_inputs))
     [first, *others] = sorted(resolver_inputs, key=lambda one: str(one.target))
+    if first.common is None:
+        return _mark_conflicts(resolve_all(resolver_inputs))
     remaining = first.torches
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:

@@ -242,10 +242,10 @@ class ResolutionExplanation:
         released = {wheel.version for wheel in self._index.find_wheels(demand.name)}
         if demand.name == "torch":
             released |= {build.torch for build in self._resolver_input.catalog.builds}
+        if demand.pinned:
+            # The pinned version may have no file for the machine.
+            released.add(Version(demand.pinned))
         allowed = [one for one in released if demand.allows(one.public)]
-        if not allowed:
-            # No released version runs on the machine, except possibly a pinned one.
-            allowed = [Version(demand.pinned)] if demand.pinned else []
         limits = dict.fromkeys(
             format_limit(one)
             for one in (*request.requirements, *request.constraints)

@@ -295,10 +295,10 @@ def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
 def _suggest_other_name(package: str, resolver: Resolver) -> str:
     """Return a hint if the package for torch's CUDA has another name."""
     toolkit = next(iter(resolver.index.builds().values())).toolkit
-    name = rename_for_cuda(package, toolkit[0]) if toolkit else None
-    if toolkit is None or name in {None, package} or not name:
+    if toolkit is None:
         return ""
-    if not resolver.index.find_releases(name):
+    name = rename_for_cuda(package, toolkit[0])
+    if not name or name == package or not resolver.index.find_releases(name):
         return ""
     return f"; the package for CUDA {toolkit[0]} is {name}"
 

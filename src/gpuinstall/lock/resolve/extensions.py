@@ -151,21 +151,6 @@ class ExtensionChooser:
                 return Reason("no-code", f"{need}, but {gpu.label} has {capability}")
         return None
 
-    def _inspect_file(
-        self,
-        file: ExtensionFile,
-        build: Build,
-    ) -> BuildVerdict:
-        inspector = Inspector(
-            {build.name: build},
-            self._resolver_input.gpus,
-            self._resolver_input.is_applicable,
-        )
-        found = inspector.inspect(
-            file.wheel, lambda one: self._read(file.wheel, one, Depth.PART), Context()
-        )
-        return found.verdicts[build.name]
-
     def _sort_by_preference(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
         """Yield pairs of extension file and torch build, preferred first.
 
@@ -241,10 +226,19 @@ class ExtensionChooser:
         build: Build,
     ) -> CompatibleFile | Reason:
         """Read a file, and return the fit or the reason for its rejection."""
+        inspector = Inspector(
+            {build.name: build},
+            self._resolver_input.gpus,
+            self._resolver_input.is_applicable,
+        )
+        wheel = file.wheel
         try:
-            verdict = self._inspect_file(file, build)
+            found = inspector.inspect(
+                wheel, lambda one: self._read(wheel, one, Depth.PART), Context()
+            )
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
+        verdict = found.verdicts[build.name]
         why = self._find_file_mismatch(file, build, verdict)
         if why:
             return Reason("misfit", why)

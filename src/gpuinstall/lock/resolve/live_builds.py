@@ -138,18 +138,19 @@ def update_catalog(
         client=session.client,
     )
     excluded = list_unselectable_backends(request.outcome, rules)
+    plan = partial(choose, machine, request.request)
     live = read(reporter, excluded=excluded)
-    outcome = choose(machine, request.request, live)
+    outcome = plan(live)
     if isinstance(outcome, Rejected) and isinstance(request.outcome, Plan):
         # The refusal suggests the CPU build only if its index lists it.
         excluded = list_unselectable_backends(outcome, rules)
         live = read(Reporter(), excluded=excluded)
-        outcome = choose(machine, request.request, live)
+        outcome = plan(live)
     reader = make_reader(session, reporter)
     unread = [build for build in live.builds if build.unread]
     if unread:
         live = _add_inspected_builds(live, unread, reader.find_cached_row)
-        outcome = choose(machine, request.request, live)
+        outcome = plan(live)
     for _ in range(MAX_TURNS):
         to_read = _select_builds_to_read(outcome)
         if not to_read:
@@ -157,7 +158,7 @@ def update_catalog(
         names = ", ".join(build.name for build in to_read)
         reporter.wait(f"inspecting {names} (not in the catalog)")
         live = _add_inspected_builds(live, to_read, reader.read_torch_row)
-        outcome = choose(machine, request.request, live)
+        outcome = plan(live)
     return live
 
 

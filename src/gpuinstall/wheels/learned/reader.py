@@ -271,11 +271,17 @@ class Reader(Value):
         return answer
 
     def _read_and_report(self, read: Callable[[], WheelRow]) -> WheelRow:
-        """Read the facts about a wheel, and report its GPU code."""
+        """Read facts about a wheel, and report a release's GPU code once."""
         started = monotonic()
         row = read()
-        if row.codes or row.package == "torch":
-            self.reporter.step("Learned", _format_row(row), monotonic() - started)
+        reported = {
+            (one.package, one.version)
+            for one in [*self.rows.values()]
+            if isinstance(one, WheelRow) and one.codes
+        }
+        is_new = (row.package, row.version) not in reported
+        if row.package == "torch" or (row.codes and is_new):
+            self.reporter.step("Inspected", _format_row(row), monotonic() - started)
         return row
 
     def _open(self, wheel: Wheel) -> WheelReader:

@@ -30,6 +30,7 @@ from gpuinstall.lock.resolve.inspect import (
     find_sdists,
 )
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
+from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.uv.builds import find_build_tools
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_code
 from gpuinstall.wheels.learned.row import Depth
@@ -90,7 +91,7 @@ def _find_wheel_facts(
     fact = create_wheel_fact(found, resolution.torch)
     compiled = inspector.find_compiled_release(found)
     if not fact and compiled and compiled > found.wheel.version:
-        fact = _create_missing_code_fact(found, compiled)
+        fact = _create_missing_code_fact(found, compiled, inspector.index)
     if fact is None or inspector.is_optional(package):
         return Knowledge()
     learned = Knowledge.from_facts([fact])
@@ -390,12 +391,21 @@ def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:
     return reason.code if reason else "metadata"
 
 
-def _create_missing_code_fact(found: Compatibility, compiled: Version) -> Fact | None:
-    """Return the fact that a release lacks the code of a compiled release."""
+def _create_missing_code_fact(
+    found: Compatibility, compiled: Version, index: PackageIndex
+) -> Fact | None:
+    """Return the fact that a release lacks the code of a newer release."""
     why = find_missing_code(found, compiled)
     if why is None:
         return None
-    return _create_skipped_fact(found.wheel, f"it {why.message}", code=why.code)
+    wheel = found.wheel
+    package, version = wheel.package, str(wheel.version)
+    newer = index.find_releases(package)[compiled]
+    message = f"{package} {version} {why.message}"
+    for limit in index.read_metadata_requirements(newer):
+        if limit.name == "torch":
+            message += f", which requires {limit.text}"
+    return Fact(package, version, message, frozenset(), wheel=wheel, code=why.code)
 
 
 def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:

@@ -259,7 +259,8 @@ def _explain_by_facts(
     program = _find_requiring_program(package, refused, resolver)
     if program != package:
         reasons.append(f"{program} requires it")
-    pure = [fact for fact in excluding if fact.package == package and fact.code]
+    same = [fact for fact in excluding if fact.package == package]
+    pure = [fact for fact in same if fact.code and fact is not newest]
     if pure:
         reasons.append(max(pure, key=rank).why)
     # A pin allows no older version, so none was tried.

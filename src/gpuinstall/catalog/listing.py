@@ -111,19 +111,22 @@ def read_listing(
         reads = links + index + default
     silent = {}
     wheels: dict[Wheel, None] = {}
-    for read, answer in zip(
-        reads, map_concurrently(_read_or_return_error, reads), strict=True
-    ):
-        if isinstance(answer, UnreachableError):
-            silent[read] = answer
-        else:
-            wheels.update(dict.fromkeys(answer))
+
+    def collect(reads: Sequence[Callable[[], _Wheels]]) -> None:
+        answers = map_concurrently(_read_or_return_error, reads)
+        for read, answer in zip(reads, answers, strict=True):
+            if isinstance(answer, UnreachableError):
+                silent[read] = answer
+            else:
+                wheels.update(dict.fromkeys(answer))
+
+    collect(reads)
     index_answers = silent.keys().isdisjoint(index)
     if not index_answers:
-        for name in names:
-            with suppress(UnreachableError):
-                further = read_default_wheels(sources, client, name)
-                wheels.update(dict.fromkeys(further))
+        others = [name for name in names if name != "torch"]
+        collect(
+            [partial(read_default_wheels, sources, client, name) for name in others]
+        )
     return Listing(
         wheels=tuple(wheels),
         backends=frozenset(tags),

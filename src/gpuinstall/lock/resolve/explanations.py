@@ -239,6 +239,16 @@ class ResolutionExplanation:
     def _find_excluding_limits(self, demand: Requirement) -> str:
         """Return the limits that exclude all versions for a requirement."""
         request = self._resolver_input.lock_request.request
+        limits = [
+            one
+            for one in (*request.requirements, *request.constraints)
+            if one.name == demand.name
+            and one.specifier
+            and self._resolver_input.is_applicable(one)
+        ]
+        # Most requirements have no limit, so their index pages are not read.
+        if not limits:
+            return ""
         released = {wheel.version for wheel in self._index.find_wheels(demand.name)}
         if demand.name == "torch":
             released |= {build.torch for build in self._resolver_input.catalog.builds}
@@ -246,16 +256,9 @@ class ResolutionExplanation:
             # The pinned version may have no file for the machine.
             released.add(Version(demand.pinned))
         allowed = [one for one in released if demand.allows(one.public)]
-        limits = dict.fromkeys(
-            format_limit(one)
-            for one in (*request.requirements, *request.constraints)
-            if one.name == demand.name
-            and one.specifier
-            and self._resolver_input.is_applicable(one)
-            and allowed
-            and not any(map(one.allows, allowed))
-        )
-        return join_names([*limits])
+        excluding = [one for one in limits if not any(map(one.allows, allowed))]
+        texts = dict.fromkeys(map(format_limit, excluding))
+        return join_names([*texts]) if allowed else ""
 
     def _explain_unmet_requirement(self, package: str, newest: Version) -> Obstacle:
         """Return the first requirement of a release that is not satisfied."""

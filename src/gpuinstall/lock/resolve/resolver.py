@@ -143,7 +143,7 @@ class Resolver:
             if self._runs >= RUNS:
                 break
             bound = Constraint.of(package, f">={newest}")
-            other = replace(written, bounds=(*written.bounds, bound))
+            other = replace(written, bounds=(bound,))
             outcome = self._run_until_stable(other, best.known, best.resolution)
             if isinstance(outcome, RefusedInput):
                 error = outcome.conflict.error

@@ -344,14 +344,11 @@ def list_torch_versions(request: LockRequest) -> list[Version]:
 def _list_pythons(requests: Requests) -> list[str]:
     """Return the Python versions to try for all targets, in order.
 
-    If the request has only one Python version, only this version is tried. Otherwise,
-    the preferred versions are first, then the catalog's default, then the others from
+    The preferred versions are first, then the catalog's default, then the others from
     latest to oldest.
     """
     first = requests[0]
     demand = parse_request(first.request, first.catalog.family, first.machine)
-    if len(demand.pythons) == 1:
-        return [*demand.pythons]
     released = {
         python
         for request in requests

@@ -25,17 +25,12 @@ from gpuinstall.plan.candidates import (
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.gpus import create_refusal, explain_unsupported_gpu
 from gpuinstall.plan.python import format_python_range
-from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import Plan, Rejected
 
 Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 """A function that plans another request for the same machine."""
 
 RELAX = "Run it again with --relax"
-_CPU_BUILD = """\
-Try again when the index of the CPU build is reachable
-Run it again with --backend cpu --torch-index https://index.example/whl: uses another index
-Run it again with --backend cu126: selects the build for a machine with GPUs"""
 _MIRROR = """\
 Try again when its index is reachable
 Run it again with --torch-index https://index.example/whl: uses a mirror"""
@@ -403,8 +398,6 @@ def _find_fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:
     """Return a fix that would make a rejected build selectable, if any."""
     build = nearest.build
     code = nearest.reason_code
-    if build.backend == CPU and code in UNAVAILABLE:
-        return _CPU_BUILD
     match code:
         case "unreachable":
             return _MIRROR

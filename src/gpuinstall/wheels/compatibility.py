@@ -151,18 +151,16 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
     why, is_certain = find_unsupported_gpus(row, gpus)
     if is_certain:
         return GpuVerdict(why)
-    is_settled = row.depth == Depth.WHOLE
-    if why is None:
-        uses_no_torch = has_own_runtime(row) or not row.may_use_gpu
-        is_known = row.torch.is_known or uses_no_torch
-        # The first part of a library may contain none of its GPU code.
-        is_known &= bool(row.codes) or row.is_whole
-        is_settled |= is_known
-    is_limited = row.depth == Depth.WHOLE and not row.is_whole
-    if why is None and is_limited and not row.codes:
-        message = "was inspected only in part, so its GPU code is unknown"
-        why = Reason("not-inspected", message)
-    return GpuVerdict(None, why, is_settled)
+    # The first part of a library may contain none of its GPU code.
+    has_known_code = bool(row.codes) or row.is_whole
+    if row.depth == Depth.WHOLE:
+        if not has_known_code:
+            message = "was inspected only in part, so its GPU code is unknown"
+            why = Reason("not-inspected", message)
+        return GpuVerdict(None, why)
+    uses_no_torch = has_own_runtime(row) or not row.may_use_gpu
+    is_known = has_known_code and (row.torch.is_known or uses_no_torch)
+    return GpuVerdict(None, why, is_known and why is None)
 
 
 def _is_fast_path(row: WheelRow) -> bool:
@@ -205,43 +203,25 @@ def reject_old_driver(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-def reject_unsupported_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
-    """Reject a wheel if the compilers of its CUDA do not support a GPU."""
-    if row.toolkit is None:
-        return None
-    major, _ = row.toolkit
-    oldest = _OLDEST_CHIPS.get(major)
+def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
+    """Reject a wheel whose CUDA or package family dropped a GPU."""
+    limits = {}
+    oldest = _OLDEST_CHIPS.get(row.toolkit[0]) if row.toolkit else None
+    if oldest:
+        limits[oldest] = f"{format_toolkits(row)}, which supports {oldest.sm} and newer"
+    lowest = load_members().lowest_chip(row.package, Version(row.version))
+    if lowest:
+        need = f"it requires compute capability {lowest} or newer"
+        limits.setdefault(ComputeCapability.parse(lowest), need)
     for rules, gpu in gpus:
         chip = gpu.compute_capability
-        if oldest and chip and chip < oldest and rules.kind == "cuda":
-            message = (
-                f"has no code for {gpu.label}: {format_toolkits(row)}, "
-                f"which supports {oldest.sm} and newer"
-            )
-            return Reason("no-code", message)
+        for oldest, need in limits.items():
+            if chip and chip < oldest and rules.kind == "cuda":
+                return Reason("no-code", f"has no code for {gpu.label}: {need}")
     return None
 
 
-def reject_dropped_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
-    """Reject a version of a package family that no longer supports a GPU."""
-    lowest = load_members().lowest_chip(row.package, Version(row.version))
-    if lowest is None:
-        return None
-    oldest = ComputeCapability.parse(lowest)
-    for _, gpu in gpus:
-        chip = gpu.compute_capability
-        if chip and chip < oldest:
-            need = f"it requires compute capability {lowest} or newer"
-            return Reason("no-code", f"has no code for {gpu.label}: {need}")
-    return None
-
-
-_CERTAIN = (
-    reject_windows_only,
-    reject_old_driver,
-    reject_unsupported_chip,
-    reject_dropped_chip,
-)
+_CERTAIN = (reject_windows_only, reject_old_driver, reject_old_chip)
 """Rules that use the name, label, or METADATA, but no libraries."""
 
 

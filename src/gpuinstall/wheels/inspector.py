@@ -139,15 +139,16 @@ class Inspector(Value):
                 rows = {version: by_key[key] for version, key in keys.items()}
                 found = self.assess(wheel, rows, context)
                 row = found.row
-                is_rejected = row.depth >= Depth.TABLES
-                is_rejected &= not found.runs_with(context.builds or self.builds)
-                is_rejected &= not may_have_own_runtime(row)
+                is_done = row.depth >= deepest
                 # A wheel with a CUDA version in its name may bundle its own runtime.
-                is_open = row.depth < Depth.TABLES and may_have_own_runtime(row)
-                is_open &= any(map(found.rejects, self.builds))
-                is_deep = row.depth >= deepest and not is_open
+                may_be_independent = may_have_own_runtime(row)
+                if row.depth < Depth.TABLES:
+                    is_rejected = any(map(found.rejects, self.builds))
+                    is_done &= not (may_be_independent and is_rejected)
+                elif not may_be_independent:
+                    is_done |= not found.runs_with(context.builds or self.builds)
                 yield found
-                if found.is_settled or is_rejected or is_deep:
+                if found.is_settled or is_done:
                     break
 
     def assess(

@@ -97,12 +97,12 @@ class Reader(Value):
         Wheels of torch are excluded, because previous runs may have cached any number
         of them.
         """
-        return sum(self._bytes_by_wheel(Depth.WHOLE).values())
+        return self._count_bytes(Depth.WHOLE)
 
     @property
     def code_bytes_read(self) -> int:
         """The bytes of GPU code that this run reads, except from torch."""
-        return self.bytes_read - sum(self._bytes_by_wheel(Depth.TABLES).values())
+        return self.bytes_read - self._count_bytes(Depth.TABLES)
 
     @property
     def is_limit_reached(self) -> bool:
@@ -128,8 +128,8 @@ class Reader(Value):
         ]
         return max(read, default=Depth.METADATA)
 
-    def _bytes_by_wheel(self, deepest: Depth) -> dict[tuple[str, str], int]:
-        """Return the number of bytes read from each wheel, up to a depth."""
+    def _count_bytes(self, deepest: Depth) -> int:
+        """Return the number of bytes read from wheels, up to a depth."""
         most = dict[tuple[str, str], int]()
         # Copy the items, because other threads may add rows.
         for (url, key, depth), row in [*self.rows.items()]:
@@ -137,7 +137,7 @@ class Reader(Value):
                 continue
             if depth <= deepest:
                 most[url, key] = max(most.get((url, key), 0), row.bytes)
-        return most
+        return sum(most.values())
 
     def find_cached_row(self, build: Build) -> WheelRow | None:
         """Return cached facts from any wheel of a torch build, or None."""

@@ -348,13 +348,10 @@ class ProjectFile(Value):
             written: The requirements as written.
             parts: The extras and groups that contain them.
         """
-        sources = [
-            *read_poetry_entries(self.poetry),
-            *find_uv_sources(self.uv, self.path, parts),
-        ]
+        sources = [*find_uv_sources(self.uv, self.path, parts)]
         # Unsupported sources are refused with the other settings.
         addresses: dict[str, list[Table]] = {}
-        for name, source in sources:
+        for name, source in (*read_poetry_entries(self.poetry), *sources):
             if find_source_location(source):
                 addresses.setdefault(name, []).append(source)
         lines = remove_duplicates(self.expand_own_extras(written, set()))
@@ -367,7 +364,7 @@ class ProjectFile(Value):
                 ),
                 *parse_uv_constraints(self.uv, self.path),
             ),
-            read_project_settings(tool, self.path, names, parts),
+            read_project_settings(tool, self.path, names, sources),
         )
 
 

@@ -51,6 +51,8 @@ from gpuinstall.sources.requirements_file import (
 from gpuinstall.sources.sources import Sources
 
 Table = Mapping[str, Any]
+UvSource = tuple[str, Table]
+"""A package, and an entry of ``[tool.uv.sources]``."""
 
 
 POETRY_FILE = "poetry.toml"
@@ -114,7 +116,7 @@ def read_project_settings(
     tool: Table,
     file: Path,
     packages: Collection[str],
-    parts: Collection[Part] = (),
+    sources: Iterable[UvSource],
 ) -> Iterator[SourceSetting]:
     """Yield the sources in ``[tool]``, except uv's own indexes.
 
@@ -122,13 +124,12 @@ def read_project_settings(
         tool: The table.
         file: Its file.
         packages: The packages that the project requires.
-        parts: The extras and groups to read.
+        sources: The sources in uv's table.
     """
-    yield from _read_uv_sources(tool.get("uv", {}), file, packages, parts)
+    yield from _read_uv_sources(tool.get("uv", {}), file, packages, sources)
     yield from read_index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = tool.get("poetry", {})
     yield from _read_poetry_settings(poetry, file)
-    yield from _read_poetry_sources(poetry, file)
     indexes = {
         row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
     }
@@ -147,23 +148,6 @@ def read_project_settings(
                 package=package,
                 marker=create_poetry_marker(dependency),
             )
-
-
-def _read_poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield the URLs of Poetry's sources.
-
-    A fallback source that no package selects is marked, because it can be ignored:
-    without it, a package can only be missing.
-    """
-    entries = read_poetry_entries(poetry, with_optional=True)
-    named = {entry.get("source") for _, entry in entries}
-    for row in poetry.get("source", ()):
-        is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in named
-        key = "tool.poetry.source"
-        if not is_needed:
-            key += " (fallback)"
-        if "url" in row:
-            yield create_setting(OTHER_TOOLS, key, row["url"], file)
 
 
 def refuse_family_builds(sources: Sources) -> Sources:
@@ -187,7 +171,11 @@ def refuse_family_builds(sources: Sources) -> Sources:
 
 
 def _read_poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield pre-release settings and unknown keys in Poetry's tables."""
+    """Yield sources, pre-releases, and unknown keys of Poetry's tables.
+
+    A fallback source that no package selects is marked, because it can be ignored:
+    without it, a package can only be missing.
+    """
     groups = poetry.get("group", {})
     entries = [*read_poetry_entries(poetry, with_optional=True)]
     whole = "tool.poetry"
@@ -209,37 +197,30 @@ def _read_poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
         if entry.get("allow-prereleases"):
             value = json.dumps({name: "allow"})
             yield create_setting("Poetry", "prerelease-package", value, file)
+    selected = {entry.get("source") for _, entry in entries}
+    for row in poetry.get("source", ()):
+        is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in selected
+        key = source if is_needed else f"{source} (fallback)"
+        if "url" in row:
+            yield create_setting(OTHER_TOOLS, key, row["url"], file)
 
 
 def _read_uv_sources(
     uv: Table,
     file: Path,
     packages: Collection[str],
-    parts: Collection[Part],
+    sources: Iterable[UvSource],
 ) -> Iterator[SourceSetting]:
     """Yield the package sources in uv's table."""
     rows = [row for row in uv.get("index", ()) if "name" in row]
     urls = {row["name"]: format_index_url(row, file, os.environ) for row in rows}
     served = {row["name"] for row in rows if row.get("format") != "flat"}
-    family = load_catalog().family
-    # Sources of torch also apply with no-sources.
-    of_family = [
-        (normalize_name(name), row)
-        for name, written in uv.get("sources", {}).items()
-        for row in _find_matching_rows(written, parts)
-        if normalize_name(name) in family
-    ]
-    others = [
-        (package, row)
-        for package, row in find_uv_sources(uv, file, parts)
-        if package not in family
-    ]
     # Include unrequired packages, because the user can request them later.
-    for package, source in of_family + others:
+    for package, source in sources:
         index = source.get("index")
         key = "sources (git, url, path)"
         value = find_source_location(source) or ""
-        if package in family:
+        if package in load_catalog().family:
             key = TORCH_SOURCE
             value = urls.get(index, "")
         elif index in served:
@@ -254,11 +235,12 @@ def _read_uv_sources(
 
 def find_uv_sources(
     uv: Table, file: Path, parts: Collection[Part] = ()
-) -> Iterator[tuple[str, Table]]:
+) -> Iterator[UvSource]:
     """Yield each package with its source in uv's table of a file.
 
     A source that only the workspace root has is empty, because the file must repeat it.
-    Sources that are workspace members are an exception.
+    Sources that are workspace members are an exception. ``no-sources`` does not apply
+    to torch-family packages.
 
     Args:
         uv: The table.
@@ -268,10 +250,7 @@ def find_uv_sources(
     folder = file.absolute().parent
     configuration = tuple(read_configuration(os.environ, folder))
     ignored = Sources(settings=configuration).no_sources
-    if ":all:" in ignored:
-        return
     own = uv.get("sources", {})
-    own = {name: own[name] for name in own if normalize_name(name) not in ignored}
     sources = {**own}
     root = Path()
     workspace: Table = {}
@@ -294,10 +273,13 @@ def find_uv_sources(
             members[name] = {"path": path, "editable": True}
     for name, source in sources.items():
         package = normalize_name(name)
-        row = own.get(name)
+        is_used = ignored.isdisjoint({package, ":all:"})
+        if package in load_catalog().family:
+            is_used = name in own
+        row = own.get(name, {})
         if package in members:
             row = {**members[package], **source}
-        for one in _find_matching_rows(row or {}, parts):
+        for one in _find_matching_rows(row, parts) if is_used else ():
             yield package, one
 
 

@@ -278,10 +278,10 @@ def test_package_with_workspace_source_is_rejected():
     project = {"dependencies": ["torch", "numpy"]}
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
     settings = declare_project(ProjectFile(pyproject)).listed.settings
-    assert [(one.package, one.effect) for one in settings] == [
-        ("torch", Effect.TORCH),
-        ("numpy", Effect.REFUSED),
-    ]
+    assert {one.package: one.effect for one in settings} == {
+        "torch": Effect.TORCH,
+        "numpy": Effect.REFUSED,
+    }
     with pytest.raises(
         UsageError, match=r"sources \(workspace.*\) for numpy cannot be applied"
     ):

@@ -68,24 +68,24 @@ def read_conda(path: Path) -> RequirementsFile:
         for line in entry.splitlines()
     ]
     listed = parse_lines(lines, path)
-    conda = convert_conda_specs(
+    requirements, conda = convert_conda_specs(
         [
             _CondaSpec.parse(one, TextOrigin(str(path), line=_find_line(one, text)))
             for one in packages
         ]
     )
     names = requirement_names(listed.requirements)
-    others = [one for one in conda.requirements if one.name not in names]
+    others = [one for one in requirements if one.name not in names]
     unknown = tuple(
         create_unknown_setting("conda", key, path, _find_line(key, text))
         for key in map(str, document)
         if not has_rule("conda", key)
     )
     return replace(
-        conda,
+        listed,
         requirements=(*others, *listed.requirements),
-        constraints=listed.constraints,
         settings=(*listed.settings, *unknown),
+        conda=(conda,),
     )
 
 
@@ -241,8 +241,10 @@ def _find_wheel_name(
     return "" if is_included else _load_wheel_names().get(name)
 
 
-def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
-    """Return the requirements of conda packages.
+def convert_conda_specs(
+    specs: Sequence[_CondaSpec],
+) -> tuple[Collection[Requirement], CondaRequest]:
+    """Return the requirements and the settings of conda packages.
 
     Raises:
         UsageError: The version of a package with a wheel cannot be expressed.
@@ -276,8 +278,7 @@ def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
         preferred_backend=None if is_for_cpu else next(iter(backends), None),
         places=places,
     )
-    listed = RequirementsFile.from_lines(requirements)
-    return replace(listed, conda=(CondaRequest(request, tuple(without_wheel)),))
+    return requirements, CondaRequest(request, tuple(without_wheel))
 
 
 def _find_backends(

@@ -151,6 +151,12 @@ def _find_origin(package: Mapping[str, Any]) -> str:
     return "an archive" if place and not is_wheel else ""
 
 
+def list_package_sources(package: Mapping[str, Any]) -> list[Any]:
+    """Return the files, the folder, and the repository of a package."""
+    others = map(package.get, ("sdist", "archive", "directory", "vcs"))
+    return [*package.get("wheels", ()), *filter(None, others)]
+
+
 def find_build_tools(packages: Packages) -> tuple[str, ...]:
     """Return missing build dependencies of packages that import torch.
 

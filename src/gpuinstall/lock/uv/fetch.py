@@ -30,6 +30,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
+from gpuinstall.lock.uv.builds import list_package_sources
 from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
@@ -389,12 +390,9 @@ class LockInstaller(Value):
             index = self.torch_index if name in family else default
             if is_http_url(index) and "version" in package:
                 package["index"] = index
-            if "path" in package.get("vcs", {}):
-                vcs = package["vcs"]
-                vcs["path"] = str(self.folder / vcs["path"])
-            if "directory" in package:
-                directory = package["directory"]
-                directory["path"] = str(self.folder / directory["path"])
+            for source in list_package_sources(package):
+                if "path" in source:
+                    source["path"] = str(self.folder / source["path"])
             archive_url = package.get("archive", {}).get("url", "")
             archive = LockedFile(name, archive_url)
             if "+" in package.get("version", "") and archive.name.endswith(".whl"):
@@ -417,7 +415,6 @@ class LockInstaller(Value):
     ) -> None:
         """Replace the path or URL of a file with the one for uv."""
         if "path" in entry:
-            entry["path"] = str(self.folder / entry["path"])
             return
         sha256 = entry["hashes"].get("sha256", "")
         if is_placeholder(sha256):

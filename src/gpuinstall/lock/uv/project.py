@@ -40,7 +40,11 @@ from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import find_dynamic_projects
-from gpuinstall.lock.uv.builds import create_no_wheel_error, load_known_builds
+from gpuinstall.lock.uv.builds import (
+    create_no_wheel_error,
+    list_package_sources,
+    load_known_builds,
+)
 from gpuinstall.lock.uv.errors import (
     Conflict,
     explain_failure,
@@ -257,8 +261,7 @@ def resolve_project(
         return UnreadPackages(unread)
     if done.ok:
         for package in document.get("packages", ()):
-            kinds = map(package.get, ("directory", "archive", "sdist"))
-            for source in (*filter(None, kinds), *package.get("wheels", ())):
+            for source in list_package_sources(package):
                 if "path" in source:
                     # uv writes paths relative to its working folder.
                     path = os.path.join(folder, source["path"])  # noqa: PTH118

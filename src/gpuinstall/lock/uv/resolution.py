@@ -23,7 +23,7 @@ from gpuinstall.lock.file.lock import LockedFile, is_outside_folder, is_placehol
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import find_unknown_hosts
-from gpuinstall.lock.uv.builds import Packages
+from gpuinstall.lock.uv.builds import Packages, list_package_sources
 from gpuinstall.lock.uv.fetch import Hashes, fetch_missing, find_known_hashes
 from gpuinstall.lock.uv.project import Pages, list_versions
 from gpuinstall.plan import Plan
@@ -306,8 +306,8 @@ def check_subdirectories(packages: Packages) -> None:
     uv locks path sources in a repository's pyproject.toml as subdirectories.
     """
     for package in packages:
-        for tree in filter(None, map(package.get, sorted(_TREES))):
-            inside = tree.get("subdirectory", "")
+        for source in list_package_sources(package):
+            inside = source.get("subdirectory", "")
             if is_outside_folder(inside):
                 message = f"{package['name']} would be installed from {shorten(inside)}"
                 why = "the path leads outside its repository or archive"

@@ -169,6 +169,11 @@ def reasons(folder, document):
             folder,
             Request(("torch==2.14.1", "numpy")),
             frozen_catalog(),
+            targets=(),
+            session=None,
+            gate=None,
+            has_others=True,
+            for_lock=lambda _lock, _machine, request: request,
         )
     except LockError as error:
         return [error.code]

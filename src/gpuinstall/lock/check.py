@@ -61,12 +61,12 @@ def check_locks(
     folder: Path,
     request: Request,
     catalog: Catalog,
-    targets: Sequence[str] = (),
-    session: Session | None = None,
+    targets: Sequence[str],
+    session: Session | None,
     *,
-    gate: LockGate | None = None,
-    has_others: bool = True,
-    for_lock: RequestForLock = lambda _lock, _machine, request: request,
+    gate: LockGate | None,
+    has_others: bool,
+    for_lock: RequestForLock,
 ) -> list[CheckedLock]:
     """Check every lock file that gpuinstall created in a folder.
 

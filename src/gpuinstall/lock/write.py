@@ -87,7 +87,7 @@ def write_locks(
     session: Session,
     *,
     gate: LockGate,
-    upgrade: bool = False,
+    upgrade: bool,
     moving: Collection[str] = (),
     dry_run: bool = False,
 ) -> list[WrittenLock]:
@@ -258,7 +258,7 @@ def build_locks(
     resolutions: Sequence[Resolution],
     session: Session,
     folder: Path,
-    later: Collection[LockedFile] = (),
+    later: Collection[LockedFile],
 ) -> list[Lock]:
     """Download files without a hash, and build a lock from each resolution.
 

@@ -95,10 +95,13 @@ def test_lock_for_another_machine_skips_compiler_check(site):
 def test_build_that_imports_torch_disables_isolation(site):
     builds = find_source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
     index = "https://index.example/whl/cu126"
-    settings = tomli.loads(create_sync_settings(builds, site, index))
+    settings = tomli.loads(
+        create_sync_settings(builds, site, index, None, extra={}, logins=())
+    )
     assert settings["pip"] == {"no-build-isolation-package": ["flash-attn"]}
     assert settings["index"] == [{"url": index, "ignore-error-codes": [403]}]
-    assert create_sync_settings((), site) == "index = []\n"
+    without = create_sync_settings((), site, None, None, extra={}, logins=())
+    assert without == "index = []\n"
     assert "ninja" in find_build_tools([FLASH])
     assert find_build_tools([WHEEL]) == ()
 

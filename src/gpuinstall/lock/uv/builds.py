@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tomli_w
@@ -175,9 +174,7 @@ def create_no_wheel_error(package: object) -> NoBuildError:
     return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
 
 
-def check_wheels(
-    builds: Iterable[SourceBuild], introduced: Collection[str] = ()
-) -> None:
+def check_wheels(builds: Iterable[SourceBuild], introduced: Collection[str]) -> None:
     """Raise NoBuildError for an sdist of an index or an introduced package."""
     for build in builds:
         if build.origin == SDIST or build.package in introduced:
@@ -292,11 +289,11 @@ def _check_cxx_compiler(build: SourceBuild, site: BuildContext) -> None:
 def create_sync_settings(
     builds: Sequence[SourceBuild],
     site: BuildContext,
-    index: str | None = None,
-    default_index: str | None = None,
+    index: str | None,
+    default_index: str | None,
     *,
-    extra: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-    logins: Sequence[Mapping[str, Any]] = (),
+    extra: Mapping[str, Mapping[str, str]],
+    logins: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return uv's settings for an installation with source builds.
 

@@ -14,6 +14,7 @@ from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
+    Constraint,
     Requirement,
     marker_environment,
     normalize_name,
@@ -347,20 +348,14 @@ def _find_incompatibilities(
         yield from gate.find_rejections(lock, selection)
     installed = {package.name for package, _ in selection}
     missing = [
-        requirement
-        for requirement in request.requirements
-        if requirement.matches_environment(environment)
-        and not _satisfies(lock, requirement, installed)
+        line
+        for line in (*request.requirements, *request.constraints)
+        if line.matches_environment(environment)
+        and not _satisfies(lock, line, installed)
     ]
     if lock.is_from_gpuinstall:
         # Every package in such a lock is required, even if a marker excludes it.
         missing += map(Requirement.of, sorted(lock.names - installed))
-    for constraint in request.constraints:
-        version = lock.versions.get(constraint.name)
-        if not version or constraint.allows(version):
-            continue
-        if constraint.matches_environment(environment):
-            missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]
     if texts:
@@ -372,22 +367,22 @@ def _satisfies(
     requirement: Requirement,
     installed: Collection[str],
 ) -> bool:
-    """Return whether a lock file satisfies a requirement.
+    """Return whether a lock file satisfies a requirement or constraint.
 
     Args:
         lock: The lock file.
         requirement: The requirement. If it has a URL, it must be in the record.
         installed: The locked packages that the machine installs.
     """
+    name = requirement.name
+    version = lock.versions.get(name)
+    if isinstance(requirement, Constraint):
+        return version is None or requirement.allows(version)
     if requirement.url:
         return requirement.text in lock.record.all_inputs
-    name = requirement.name
-    specifier = requirement.specifier
-    if name not in installed or specifier is None:
+    if name not in installed or not requirement.clauses:
         return name in installed
-    version = lock.versions.get(name)
-    # The resolution has already accepted a locked pre-release.
-    return version is not None and specifier.contains(version, prereleases=True)
+    return version is not None and requirement.allows(version)
 
 
 def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:

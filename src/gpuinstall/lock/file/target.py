@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-Tagged = TypeVar("Tagged")
+    from gpuinstall.catalog import Wheel
 
 _FORM = r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?"
 
@@ -144,27 +144,22 @@ def _list_tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
 
 
 def select_best_files(
-    files: Iterable[Tagged],
-    tags: Sequence[Tag],
-    read: Callable[[Tagged], tuple[str, Iterable[Tag]]],
-) -> list[Tagged]:
+    files: Iterable[Wheel], tags: Sequence[Tag], key: Callable[[Wheel], str]
+) -> list[Wheel]:
     """Return the file with the best tag of each group; the first one on a tie.
 
     Args:
-        files: Wheels or other tagged values.
+        files: The wheels.
         tags: The compatible tags, best first.
-        read: Returns a file's group (such as its package) and tags.
+        key: Returns a file's group, such as its package.
     """
-    ranks = {tag: rank for rank, tag in enumerate(tags)}
-    last = len(ranks)
-    best: dict[str, tuple[int, Tagged]] = {}
+    from packaging.tags import create_compatible_tags_selector
+
+    groups: dict[str, list[tuple[Wheel, frozenset[Tag]]]] = {}
     for file in files:
-        key, own_tags = read(file)
-        own_ranks = [ranks.get(tag, last) for tag in own_tags]
-        rank = min(own_ranks, default=last)
-        if key not in best or rank < best[key][0]:
-            best[key] = rank, file
-    return [file for _, file in best.values()]
+        groups.setdefault(key(file), []).append((file, file.tags))
+    select = create_compatible_tags_selector(tags)
+    return [next(select(group), group[0][0]) for group in groups.values()]
 
 
 def find_required_glibc(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:

@@ -202,7 +202,7 @@ class ResolutionInspector:
         """
         others = [wheel for wheel in resolution.wheels if wheel.package not in PAIRED]
         return select_best_files(
-            others, self.resolver_input.tags, lambda wheel: (wheel.package, wheel.tags)
+            others, self.resolver_input.tags, lambda wheel: wheel.package
         )
 
     def _read_torch_requirements(self, resolution: UvResolution) -> list[Requirement]:

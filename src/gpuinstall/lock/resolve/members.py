@@ -43,9 +43,7 @@ def select_best_wheels(
         for wheel in wheels
         if wheel.backend in {backend, None} and not wheel.tags.isdisjoint(suitable)
     ]
-    best = select_best_files(
-        candidates, tags, lambda wheel: (str(wheel.version), wheel.tags)
-    )
+    best = select_best_files(candidates, tags, lambda wheel: str(wheel.version))
     return tuple(best)
 
 

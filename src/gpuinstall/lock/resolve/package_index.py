@@ -301,7 +301,7 @@ class PackageIndex:
             if one.version.public == version.public
         ]
         best = select_best_files(
-            wheels, self.resolver_input.tags, lambda one: (package, one.tags)
+            wheels, self.resolver_input.tags, lambda one: one.package
         )
         return next(iter(best), None)
 
@@ -391,7 +391,7 @@ class PackageIndex:
             installed = select_best_files(
                 self.find_wheels(package),
                 self.resolver_input.tags,
-                lambda wheel: (str(wheel.version), wheel.tags),
+                lambda wheel: str(wheel.version),
             )
             newest_first = sorted(
                 installed, key=lambda wheel: wheel.version, reverse=True

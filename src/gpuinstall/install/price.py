@@ -32,13 +32,14 @@ from gpuinstall.install.state import (
     PackageChange,
     package_change,
 )
-from gpuinstall.lock.file.fit import CompatibleLock, select_files, select_sources
+from gpuinstall.lock.file.fit import CompatibleLock, select_sources
 from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
     VersionChange,
     compare_versions,
     format_changes,
+    list_files_with_url,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts
 
@@ -235,7 +236,8 @@ def plan_installation(selection: Selection, project: Project) -> PlannedInstalla
     if not existing.paths.is_managed:
         is_unchanged = state.is_guarded and not change.comes
         action = Action.VERIFY if is_unchanged else Action.BUILD
-    files = select_files(fit.lock, fit.choice.python, state.lock_request.machine)
+    sources = select_sources(fit.lock, fit.choice.python, state.lock_request.machine)
+    files = list_files_with_url(sources)
     listed: Mapping[str, int] = {}
     heads: Mapping[LockedFile, Head] = {}
     requested = introduced = frozenset[str]()

@@ -24,7 +24,6 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.file.lock import (
     Lock,
-    LockedFile,
     PackageSource,
     Record,
     parse_lock_filename,
@@ -278,16 +277,6 @@ def find_locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build |
     return None
 
 
-def select_files(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
-    """Return the locked files with a URL for a machine and CPython ``X.Y``."""
-    return tuple(
-        LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
-        for package, entry in select_sources(lock, python, machine)
-        # A repository also has a URL, but no hash.
-        if hasattr(entry, "hashes") and entry.url
-    )
-
-
 def _explain_build_rejection(
     plan: Plan | Rejected, build: Build, machine: Machine
 ) -> Reason:
@@ -307,10 +296,12 @@ def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield locked PyTorch packages that would be built from source."""
     from_wheels = set()
     archived = set()
-    for name, file in lock.entries:
-        path, *_ = (file.url or file.path or "").split("#")
+    for package, source in lock.package_sources:
+        if not hasattr(source, "hashes"):
+            continue
+        path, *_ = (source.url or source.path or "").split("#")
         if path.endswith(".whl"):
-            from_wheels.add(name)
+            from_wheels.add(package.name)
         else:
             archived.add(normalize_name(_ARCHIVED.sub("", path)))
     built = (lock.names & catalog.family) - from_wheels

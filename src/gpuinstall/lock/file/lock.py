@@ -375,31 +375,18 @@ class Lock(Value):
             sources += [(package, one) for one in places if one]
         return sources
 
-    @cached_property
-    def entries(self) -> list[tuple[str, Any]]:
-        """All locked files, with their packages."""
-        return [
-            (package.name, source)
-            for package, source in self.package_sources
-            if hasattr(source, "hashes")
-        ]
-
     def find_hashes(self, package: str) -> set[str]:
         """Return the sha256 of every file of a package, for all platforms."""
         return {
-            file.hashes.get("sha256", "")
-            for name, file in self.entries
-            if name == package
+            source.hashes.get("sha256", "")
+            for owner, source in self.package_sources
+            if owner.name == package and hasattr(source, "hashes")
         }
 
     @cached_property
     def files(self) -> tuple[LockedFile, ...]:
         """All locked files that have a URL."""
-        return tuple(
-            LockedFile(package, file.url, file.hashes.get("sha256"))
-            for package, file in self.entries
-            if file.url
-        )
+        return list_files_with_url(self.package_sources)
 
     @property
     def find_unhashed_packages(self) -> set[str]:
@@ -434,6 +421,16 @@ class Lock(Value):
             return self
         document = add_seal(parse_toml(text))
         return parse(self.name, tomli_w.dumps(document))
+
+
+def list_files_with_url(sources: Iterable[PackageSource]) -> tuple[LockedFile, ...]:
+    """Return the files with a URL."""
+    return tuple(
+        LockedFile(package.name, source.url, source.hashes.get("sha256"))
+        for package, source in sources
+        # A repository also has a URL, but no hash.
+        if hasattr(source, "hashes") and source.url
+    )
 
 
 def parse_lock_filename(name: str) -> str:

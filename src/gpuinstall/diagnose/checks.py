@@ -59,9 +59,8 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
 def _is_undone(folder: Path) -> bool:
     """Return whether uv would install torch from its default index."""
     # Malformed files are reported when the request is read.
-    with suppress(OSError, ValueError, UsageError):
-        file = folder / "pyproject.toml"
-        project = ProjectFile.parse(read_document(file, folder), file)
+    with suppress(ValueError, UsageError):
+        project = ProjectFile.read(folder / "pyproject.toml", folder)
         names = requirement_names(project.dependencies())
         indexes = [index.get("default") for index in project.uv.get("index", ())]
         is_named = "torch" in project.uv.get("sources", ()) or any(indexes)

@@ -18,7 +18,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
     parse_toml,
-    read_document,
     real_path,
 )
 from gpuinstall.base.owners import is_adoptable
@@ -142,7 +141,7 @@ def read_declaration(
     # Without a project, the parser need not be loaded.
     if isfile(project.path):
         with convert_content_errors(project.path):
-            project = _read_project(project.path)
+            project = ProjectFile.read(project.path)
             if configured:
                 declared = Declaration(listed=project.locate(configured))
             else:
@@ -158,10 +157,6 @@ def read_declaration(
         listed=declared.listed | tools,
         unread=unread | {**declared.unread},
     )
-
-
-def _read_project(path: Path) -> ProjectFile:
-    return ProjectFile.parse(read_requirements_text(path), path)
 
 
 def _suggest_member_setting(project: ProjectFile) -> dict[str, str]:
@@ -229,9 +224,8 @@ def _read_tool_settings(folder: Path) -> Iterator[SourceSetting]:
 def find_build_files(folder: Path) -> list[str]:
     """Return the files whose changes make uv rebuild a project."""
     files = [*PROJECT_FILES]
-    with suppress(OSError, ValueError, UsageError):
-        path = folder / PROJECT
-        project = ProjectFile.parse(read_document(path, folder), path)
+    with suppress(ValueError, UsageError):
+        project = ProjectFile.read(folder / PROJECT, folder)
         for key in project.uv.get("cache-keys", ()):
             pattern = key if isinstance(key, str) else key.get("file", "")
             if ".." not in pattern and not Path(pattern).is_absolute():
@@ -262,7 +256,7 @@ def read_inputs(name: str) -> RequirementsFile:
     if path.name != PROJECT:
         return read_requirements(path)
     with convert_content_errors(path):
-        project = _read_project(path)
+        project = ProjectFile.read(path)
         if part is None:
             return _relocate_requirements(project.dependencies(), project)
         return _relocate_requirements(project.requirements(part), project, part)
@@ -440,8 +434,8 @@ def _find_folder_locks(folder: Path) -> list[Path]:
 def _has_request(path: Path) -> bool:
     """Return whether a file has dependencies or ``[tool.gpuinstall]``."""
     # Treat an unreadable file in a parent folder as if it requested nothing.
-    with suppress(OSError, ValueError, UsageError):
-        file = ProjectFile.parse(read_document(path, path.parent), path)
+    with suppress(ValueError, UsageError):
+        file = ProjectFile.read(path, path.parent)
         is_configured = "gpuinstall" in file.document.get("tool", {})
         tables = (file.project, file.poetry)
         return is_configured or any(map(_has_dependencies, tables))

@@ -346,10 +346,9 @@ def read_static_project(folder: Path) -> ProjectFile | None:
     Returns:
         The file, or None if it has no ``[project]`` table or requires a build.
     """
-    path = folder / PROJECT
     try:
-        file = ProjectFile.parse(read_raw(path).decode(), path)
-    except (OSError, ValueError):
+        file = ProjectFile.read(folder / PROJECT)
+    except (UsageError, ValueError):
         return None
     if "project" not in file.document:
         return None

@@ -36,7 +36,12 @@ from gpuinstall.lock.request.tools import (
 )
 from gpuinstall.sources.configuration import parse_uv_constraints
 from gpuinstall.sources.provenance import TORCH_SOURCE
-from gpuinstall.sources.requirements_file import PROJECT, Part, RequirementsFile
+from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    Part,
+    RequirementsFile,
+    read_requirements_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -102,6 +107,16 @@ class ProjectFile(Value):
             ValueError: The text is malformed.
         """
         return cls(parse_pyproject(text), path)
+
+    @classmethod
+    def read(cls, path: Path, folder: Path | None = None) -> ProjectFile:
+        """Read a pyproject.toml.
+
+        Raises:
+            UsageError: The file cannot be read, or a link leads out of ``folder``.
+            ValueError: The file is malformed.
+        """
+        return cls.parse(read_requirements_text(path, folder), path)
 
     @property
     def project(self) -> Table:

@@ -152,6 +152,17 @@ def test_workspace_sources_are_resolved_to_members(tmp_path):
     ]
 
 
+def test_no_sources_applies_to_sources_of_the_root(tmp_path):
+    root = '[tool.uv]\nno-sources-package = ["six"]\n[tool.uv.workspace]\nmembers = ["app"]\n'
+    six = '[tool.uv.sources]\nsix = { git = "https://git.example/six" }\n'
+    project = '[project]\nname = "app"\ndependencies = ["six"]\n'
+    (tmp_path / "app").mkdir()
+    write(tmp_path / "app", pyproject__toml=project)
+    write(tmp_path, pyproject__toml=root + six)
+    listed = read_declaration(tmp_path / "app").listed
+    assert (written(listed.requirements), listed.settings) == (("six",), ())
+
+
 def test_cache_keys_list_build_files(tmp_path):
     (tmp_path / "src").mkdir()
     for name in "a.c", "b.c", "b.h":

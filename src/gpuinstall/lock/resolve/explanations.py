@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from packaging.version import Version
@@ -49,6 +50,15 @@ class Obstacle(NamedTuple):
 
     limited_by: str = ""
     """The packages or constraints that exclude the newer version, if known."""
+
+
+class ObstacleKind(IntEnum):
+    """The kinds of obstacles, in the order in which they are reported."""
+
+    REQUESTED = 0
+    DEPENDENCY = 1
+    FACT = 2
+    COMPANION = 3
 
 
 class ResolutionExplanation:
@@ -199,7 +209,7 @@ class ResolutionExplanation:
             version: Its release.
             dependent: A package that may change with it.
         """
-        conflicts: dict[int, dict[str, str]] = defaultdict(dict)
+        conflicts: dict[ObstacleKind, dict[str, str]] = defaultdict(dict)
         requested = requirement_names(self._resolver_input.programs)
         companions = self._index.find_newest_companions(self._resolution.build)
         wheels = [one for one in self._resolution.wheels if one.package != dependent]
@@ -211,10 +221,14 @@ class ResolutionExplanation:
             if one.name == package and not one.allows(version)
         ]
         for wheel, demand in demands:
-            place = 0 if wheel.package in requested else 1
+            cause = (
+                ObstacleKind.REQUESTED
+                if wheel.package in requested
+                else ObstacleKind.DEPENDENCY
+            )
             # The torch version determines family packages, even locked ones.
             if package == "torch" and wheel.package in self._index.names():
-                place = 3
+                cause = ObstacleKind.COMPANION
                 is_newest = str(companions.get(wheel.package)) == wheel.version.public
                 if self._is_kept("torch") and not is_newest:
                     continue
@@ -222,14 +236,14 @@ class ResolutionExplanation:
             if demand.is_exact:
                 text = text.replace("==", " ")
             sentence = f"{wheel.package} {wheel.version.public} requires {text}"
-            conflicts[place][sentence] = wheel.package
+            conflicts[cause][sentence] = wheel.package
         if package == "torch":
             builds = self._index.builds().items()
             fact = self._find_rejecting_fact(
                 [label for label, build in builds if build.torch == version]
             )
             if fact:
-                conflicts[2][fact.why] = fact.package
+                conflicts[ObstacleKind.FACT][fact.why] = fact.package
         if not conflicts:
             return None
         first = conflicts[min(conflicts)]

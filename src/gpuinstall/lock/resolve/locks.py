@@ -117,47 +117,56 @@ def _resolve_with_pages(
     locked = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
     if installed:
         locked = [Alternative(preferences=installed)]
-    errors: list[GpuInstallError] = []
-    for alternative in _list_alternatives(live, locked, errors):
-        outcome = resolve_alternative(live, alternative, session, usual=requests)
-        if isinstance(outcome, Conflict):
-            errors.append(outcome.error)
-            continue
-        # An upgrade does not keep the versions of the project's own lock.
-        preferred = () if upgrade else live[0].request.preferred
-        return [
-            one.with_warnings(
-                (
-                    *_find_changed_versions(one.versions, preferred, moving),
-                    *alternative.warnings,
-                )
-            )
-            for one in outcome
-        ]
-    # The last of these keeps the fewest versions, so the request itself conflicts.
-    error = errors[len(locked) - 1]
-    if live[0].request.relax:
-        return resolve_relaxed(live, error, session, resolve_alternative)
-    suggest_relax(live, error, session, resolve_alternative)
-    raise error
+    outcome = _resolve_first(live, locked, session, requests)
+    if isinstance(outcome, Conflict):
+        # The last alternative keeps the fewest versions, so the request itself conflicts.
+        error = outcome.error
+        pythons = _list_other_pythons(live, locked[-1], error)
+        outcome = _resolve_first(live, pythons, session, requests) or outcome
+    if isinstance(outcome, Conflict):
+        if live[0].request.relax:
+            return resolve_relaxed(live, error, session, resolve_alternative)
+        suggest_relax(live, error, session, resolve_alternative)
+        raise error
+    # An upgrade does not keep the versions of the project's own lock.
+    preferred = () if upgrade else live[0].request.preferred
+    return [
+        one.with_warnings(_find_changed_versions(one.versions, preferred, moving))
+        for one in outcome
+    ]
 
 
-def _list_alternatives(
+def _resolve_first(
     requests: Requests,
-    locked: Sequence[Alternative],
-    errors: Sequence[GpuInstallError],
+    alternatives: Iterable[Alternative],
+    session: Session,
+    usual: Requests,
+) -> Resolutions | Conflict:
+    """Resolve the first possible alternative.
+
+    Returns:
+        The resolutions or the last conflict; an empty list without alternatives.
+    """
+    outcome: Resolutions | Conflict = []
+    for alternative in alternatives:
+        outcome = resolve_alternative(requests, alternative, session, usual=usual)
+        if not isinstance(outcome, Conflict):
+            return [one.with_warnings(alternative.warnings) for one in outcome]
+    return outcome
+
+
+def _list_other_pythons(
+    requests: Requests, alternative: Alternative, error: GpuInstallError
 ) -> Iterator[Alternative]:
-    """Yield alternatives with locked versions, then with another Python.
+    """Yield an alternative with other Pythons, unless the Python is fixed.
 
     Args:
         requests: The request for each target.
-        locked: The alternatives with locked versions.
-        errors: The errors of the previous alternatives, which the caller adds.
+        alternative: The last alternative with locked versions.
+        error: Its error.
     """
-    yield from locked
-    error = errors[-1]
     first = requests[0]
-    is_fixed = first.request.python or locked[-1].python or len(requests) > 1
+    is_fixed = first.request.python or alternative.python or len(requests) > 1
     # With another error, there may be no plan.
     if is_fixed or error.code not in {"requirements-conflict", "only-binary"}:
         return
@@ -168,7 +177,7 @@ def _list_alternatives(
             f"Python {python} is selected, because with Python {usual}, {error.message}"
         )
         warnings = (Reason("other-python", message),)
-        yield replace(locked[-1], python=python, warnings=warnings)
+        yield replace(alternative, python=python, warnings=warnings)
 
 
 def resolve_alternative(

@@ -183,7 +183,7 @@ def test_inspection_version_matches_inspection_code():
             content = text.encode()
         digest.update(content)
 
-    assert (READING, digest.hexdigest()[:16]) == (30, "567d75ea22e4e84b"), (
+    assert (READING, digest.hexdigest()[:16]) == (30, "31c49231846fdcc5"), (
         "if the inspection of the same wheel can differ now, raise READING in wheels/learned/row.py:"
         " previous results are kept forever. Then write the new pair in this test"
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SharedContextAdapter(HTTPAdapter):
-    """Adapter whose connections share a TLS context for each CA bundle."""
+    """Adapter with one TLS context for all connections of a CA bundle."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -204,7 +204,7 @@ def reject_old_driver(row: WheelRow, gpus: ServedGpus) -> Reason | None:
 
 
 def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
-    """Reject a wheel whose CUDA or package family dropped a GPU."""
+    """Reject a wheel if its CUDA or package family dropped a GPU."""
     limits = {}
     oldest = _OLDEST_CHIPS.get(row.toolkit[0]) if row.toolkit else None
     if oldest:

@@ -260,7 +260,7 @@ def built_cuda_majors(
 
 
 def isa_toolkit(isa: tuple[int, int]) -> tuple[int, int]:
-    """Return the oldest CUDA whose compiler emits a PTX ISA version.
+    """Return the oldest CUDA with a compiler for a PTX ISA version.
 
     CUDA 11 emits ISA 7, CUDA 12 emits ISA 8, and CUDA 13 emits ISA 9. The minors are
     equal, except that CUDA 12.6 emits ISA 8.5, too. Source: NVIDIA, PTX ISA, release

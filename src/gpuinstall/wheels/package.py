@@ -47,7 +47,7 @@ class LibraryCode(NamedTuple):
     """The path of the library in the wheel."""
     architectures: tuple[str, ...]
     ptx: tuple[int, int] | None = None
-    """The oldest CUDA whose driver compiles the PTX, or None without PTX."""
+    """The CUDA of the oldest driver that compiles the PTX, or None."""
 
 
 class WheelFacts(Needs):
@@ -56,7 +56,7 @@ class WheelFacts(Needs):
     codes: tuple[LibraryCode, ...] = ()
     """The GPU code of each library, largest first; empty if unknown."""
     unread: tuple[str, ...] = ()
-    """The libraries whose unread GPU code may differ from what was read."""
+    """The libraries with unread GPU code that may differ from the rest."""
 
     @property
     def is_whole(self) -> bool:

@@ -94,7 +94,7 @@ class PartContents(Value):
 
 
 class ProjectFile(Value):
-    """A pyproject.toml, whose values have the expected types."""
+    """A pyproject.toml with values of the expected types."""
 
     document: Mapping[str, Any] = {}
     path: Path = Path(PROJECT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,11 +17,8 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import own_cache_folder, parse_json
-from gpuinstall.base.values import Value
-from gpuinstall.base.version import __version__
+from gpuinstall.base.files import parse_json
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
 from gpuinstall.sources.web import Page
@@ -39,8 +35,6 @@ _MAX_LINKS = 1_000_000
 """The maximum number of links on a page, more than any index has packages."""
 _LONGEST_NAME = 255
 """The maximum length of a file name, to limit the number of tags."""
-_SMALL_PAGE = 1_000
-"""The maximum length of a page to parse without caching."""
 
 
 class SourceRelease(NamedTuple):
@@ -67,7 +61,7 @@ def parse_page(
     Raises:
         InstallationError: The page is malformed, or a file name is a path.
     """
-    return wheels_from_files(_load_files(page), backend, source)
+    return wheels_from_files(_parse_files(page), backend, source)
 
 
 @cache
@@ -78,7 +72,7 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
         InstallationError: The page is malformed.
     """
     releases = []
-    for file in _load_files(page):
+    for file in _parse_files(page):
         if file.filename.endswith(".whl"):
             continue
         # Ignore files without a version.
@@ -94,7 +88,7 @@ def parse_names(page: Page) -> frozenset[str]:
     if "json" in page.content_type:
         names = _parse_json_names(page)
     else:
-        links = _load_files(page)
+        links = _parse_files(page)
         wheels = wheels_from_files(links, None, DEFAULT_INDEX)
         names = [wheel.package for wheel in wheels]
         for link in links:
@@ -147,35 +141,13 @@ def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
     Raises:
         InstallationError: The page is malformed.
     """
-    files = _load_files(page)
+    files = _parse_files(page)
     if newest is None:
         return files
     return tuple(file for file in files if "" < file.uploaded[:10] <= newest)
 
 
-class _ParsedPage(Value):
-    """The cached result of parsing an index page."""
-
-    digest: str
-    files: tuple[PageFile, ...]
-
-
 @cache
-def _load_files(page: Page) -> tuple[PageFile, ...]:
-    """Return the files on an index page, from the cache if possible."""
-    if len(page.text) <= _SMALL_PAGE:
-        return _parse_files(page)
-    parts = (__version__, page.url, page.content_type, page.text)
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    pages = JsonCache(own_cache_folder() / "parsed", _ParsedPage)
-    cached = pages.get(page.url)
-    if cached and cached.digest == digest:
-        return cached.files
-    files = _parse_files(page)
-    pages.put(page.url, _ParsedPage(digest, files))
-    return files
-
-
 def _parse_files(page: Page) -> tuple[PageFile, ...]:
     """Parse an index page, without yanked files and forbidden URLs."""
     parsed = []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from contextlib import suppress
 from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import tomli
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
@@ -319,9 +318,9 @@ def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
         file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
     }
     for package in resolution.packages:
-        for entry in package.get("wheels", ()):
-            if entry.get("size"):
-                sizes[entry["url"]] = entry["size"]
+        for wheel in package.wheels or ():
+            if wheel.url and wheel.size:
+                sizes[wheel.url] = wheel.size
     return sizes
 
 
@@ -348,12 +347,14 @@ def find_builds(
     from_wheels = {
         package.name for package, source in sources if source in (package.wheels or ())
     }
-    documents = tomli.loads(fit.lock.text)["packages"]
-    for document in documents:
-        # Build an sdist if all wheels are for other machines.
-        if document["name"] not in from_wheels:
-            document.pop("wheels", None)
-    builds = find_source_builds(documents)
+    # Build an sdist if all wheels are for other machines.
+    packages = [
+        package
+        if package.name in from_wheels
+        else dataclasses.replace(package, wheels=None)
+        for package in fit.lock.pylock.packages
+    ]
+    builds = find_source_builds(packages)
     return [build for build in builds if build.package in names], site
 
 

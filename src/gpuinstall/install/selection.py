@@ -183,7 +183,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
     label = _find_default_index_label(existing)
     resolution = _resolve_with_installed(state, project, label)
     # The resolved versions of the same builds have local version labels.
-    named = {one["name"]: one.get("version") for one in resolution.packages}
+    named = resolution.all_versions
     versions = {
         name: f"{there}+{label}"
         for name, there in existing.versions.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from contextlib import suppress
 from functools import partial
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tomli_w
+from packaging.pylock import Package, PackageArchive, Pylock
+from packaging.version import Version
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.files import has_text, read_document, write_atomically
@@ -32,6 +35,7 @@ from gpuinstall.lock.file.lock import (
     VersionChange,
     add_seal,
     compare_versions,
+    find_file_url,
     find_version_conflicts,
     format_changes,
     is_outdated,
@@ -55,7 +59,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Head
 
-    _Table = Mapping[str, Any]
     _Hashes = Mapping[str, str]
 
 
@@ -296,16 +299,27 @@ def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
     }
     packages = []
     for package in resolution.packages:
-        entry = _convert_package(package, hashes, folder)
-        if "wheels" in entry and package["name"] in by_address:
-            entry["archive"], *_ = entry.pop("wheels")
-        packages.append(entry)
+        kept = _complete_package(package, hashes, folder)
+        if kept.wheels and package.name in by_address:
+            wheel = kept.wheels[0]
+            archive = PackageArchive(
+                url=wheel.url, path=wheel.path, hashes=wheel.hashes
+            )
+            kept = dataclasses.replace(kept, wheels=None, archive=archive)
+        packages.append(kept)
+    pylock = Pylock(
+        lock_version=Version("1.0"), created_by="gpuinstall", packages=packages
+    )
+    tables = pylock.to_dict()["packages"]
+    for table in tables:
+        if "marker" in table:
+            table["marker"] = table["marker"].replace('"', "'")  # as uv writes it
     document = {
         "lock-version": "1.0",
         "environments": [resolution.target.marker],
         "requires-python": f"=={resolution.choice.python}.*",
         "created-by": "gpuinstall",
-        "packages": packages,
+        "packages": tables,
         "tool": {"gpuinstall": _create_record(resolution).to_table()},
     }
     return parse(resolution.target.filename, tomli_w.dumps(add_seal(document)))
@@ -330,37 +344,39 @@ def _create_record(resolution: Resolution) -> Record:
     )
 
 
-def _convert_package(package: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
-    """Convert a package entry from uv's lock file."""
-    keys = ("name", "version", "marker", "index", "vcs")
-    entry = {key: package[key] for key in keys if key in package}
-    if package.get("wheels"):
-        entry["wheels"] = [
-            _convert_file(wheel, hashes, folder) for wheel in package["wheels"]
-        ]
-        return entry
-    for kind in ("sdist", "archive"):
-        if kind in package:
-            entry[kind] = _convert_file(package[kind], hashes, folder)
-    if "directory" in package:
-        directory = package["directory"]
-        path = _relative_path(directory["path"], folder)
-        entry["directory"] = {**directory, "path": path}
-    return entry
+def _complete_package(package: Package, hashes: _Hashes, folder: Path) -> Package:
+    """Return a package of uv's lock with all hashes and relative paths."""
+    complete = partial(_complete_file, hashes=hashes, folder=folder)
+    wheels = [*map(complete, package.wheels or ())]
+    directory = package.directory
+    if directory:
+        path = _relative_path(directory.path, folder)
+        directory = dataclasses.replace(directory, path=path)
+    return dataclasses.replace(
+        package,
+        wheels=wheels or None,
+        sdist=None if wheels else complete(package.sdist),
+        archive=None if wheels else complete(package.archive),
+        directory=directory,
+    )
 
 
-def _convert_file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+def _complete_file(file: Any, hashes: _Hashes, folder: Path) -> Any:
+    if file is None:
+        return None
     # The URL is the key of the hash, even for a local file.
-    address = entry.get("url") or Path(entry["path"]).as_uri()
-    file = {"url": address}
-    if "path" in entry:
-        path = _relative_path(entry["path"], folder)
-        # Record a file outside the folder by its URL, like a find-links file.
-        if not is_outside_folder(path):
-            file = {"path": path}
-    if "subdirectory" in entry:
-        file["subdirectory"] = entry["subdirectory"]
-    return {**file, "hashes": {"sha256": hashes[address]}}
+    url = find_file_url(file)
+    path = file.path and _relative_path(file.path, folder)
+    # Record a file outside the folder by its URL, like a find-links file.
+    is_inside = path and not is_outside_folder(path)
+    return dataclasses.replace(
+        file,
+        url=None if is_inside else url,
+        path=path if is_inside else None,
+        size=None,
+        upload_time=None,
+        hashes={"sha256": hashes[url]},
+    )
 
 
 def _relative_path(path: str, folder: Path) -> str:

@@ -32,6 +32,9 @@ from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.sources import OFFICIAL, Sources, url_server
 from gpuinstall.sources.web import Client, FileHash, Page
 
+INDEX_PAGES = "index pages"
+"""The entry of outdated cached items for all index pages."""
+
 
 class Session(Value):
     """The clients, caches, and settings that one run shares."""
@@ -142,6 +145,8 @@ def open_session(
                 offline=sourcing.offline,
                 timeouts=timeouts,
                 quick_hosts={urlsplit(OFFICIAL).netloc},
+                # An unreachable source of torch changes the selected build.
+                current=(sources.torch_index, *sources.find_links),
             )
         )
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:

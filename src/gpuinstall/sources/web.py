@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from gpuinstall.base.cache import JsonCache
-from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.location import file_path
@@ -24,7 +24,6 @@ from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from concurrent.futures import Future, ThreadPoolExecutor
 
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
@@ -50,10 +49,8 @@ FILE_BYTES = 20_000_000_000
 
 _CHUNK = 1 << 20
 
-RECENT_S = 3600
-"""Maximum age in seconds of a page that is used before its validation."""
-
-_Result = TypeVar("_Result")
+RECENT_S = 600
+"""Maximum age in seconds of an index page that is used without a request."""
 
 
 class Page(Value):
@@ -135,6 +132,7 @@ class Client:
         cache: The folder of cached pages. None: the user's cache.
         timeouts: The time limits.
         quick_hosts: Hosts with a shorter time limit until their first response.
+        current: Prefixes of pages that are always revalidated.
     """
 
     def __init__(
@@ -146,6 +144,7 @@ class Client:
         cache: Path | None = None,
         timeouts: Timeouts = USUAL,
         quick_hosts: Collection[str] = (),
+        current: Collection[str] = (),
     ) -> None:
         self.timeouts = timeouts
         self.received = 0
@@ -154,16 +153,15 @@ class Client:
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
-        # CacheControl would obey max-age, which hides a new build for ten minutes.
+        self._current = tuple(current)
+        self.max_age = RECENT_S
+        """The seconds after which a cached page is requested again."""
         self._pages = JsonCache((cache or own_cache_folder()) / "pages", Page)
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._failures: dict[str, UnreachableError] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page] = {}
-        self._validator: ThreadPoolExecutor | None = None
-        """Requests recent pages again while they are used."""
-        self._validations: dict[str, Future[Page]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -175,7 +173,8 @@ class Client:
     def page(self, url: str) -> Page | None:
         """Return an index page, or None if it does not exist.
 
-        Each page is requested once per run. A cached page is revalidated.
+        Each page is requested once per run. A cached page is revalidated unless it is
+        recent. uv has the same limit for pages of the default index.
         """
         if url.startswith("file:"):
             return _read_local_page(url)
@@ -183,58 +182,13 @@ class Client:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
             if url not in self._read:
-                recent = self._find_recent_page(url)
-                self._read[url] = recent or self._fetch_page(url, self._pages.get(url))
+                max_age = 0 if url.startswith(self._current) else self.max_age
+                page = self._pages.get(url, max_age)
+                if page is None or not page.exists:
+                    page = self._fetch_page(url, self._pages.get(url))
+                self._read[url] = page
             page = self._read[url]
             return page if page.exists else None
-
-    def call_with_recent_pages(self, call: Callable[[], _Result]) -> _Result:
-        """Call a function, and validate recent pages while it uses them.
-
-        If a page has changed, the function is called again with the new pages. Thus,
-        the result is the same as without a cache.
-
-        Args:
-            call: The function, which changes nothing.
-
-        Raises:
-            GpuInstallError: The function failed with valid pages.
-        """
-        from concurrent.futures import ThreadPoolExecutor  # slow to import
-
-        failure: GpuInstallError | None = None
-        with ThreadPoolExecutor() as self._validator:
-            try:
-                result = call()
-            except GpuInstallError as error:
-                failure = error
-        self._validator = None
-        if self._discard_changed_pages():
-            return call()
-        if failure:
-            raise failure
-        return result
-
-    def _find_recent_page(self, url: str) -> Page | None:
-        """Return a page that was requested recently, and request it again."""
-        if self._validator is None:
-            return None
-        page = self._pages.get(url, RECENT_S)
-        if page:
-            self._validations[url] = self._validator.submit(self._fetch_page, url, page)
-        return page
-
-    def _discard_changed_pages(self) -> bool:
-        """Discard pages that have changed, and return whether any did."""
-        changed = {
-            url
-            for url, validation in self._validations.items()
-            if validation.exception() or validation.result() != self._read[url]
-        }
-        self._validations.clear()
-        for url in changed:
-            del self._read[url]
-        return bool(changed)
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark, such as a hash."""

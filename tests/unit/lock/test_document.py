@@ -1,3 +1,4 @@
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.lock.write import build_lock
 from gpuinstall.machine.options import machine_from_options
 from tests.frozen import frozen_catalog
+from tests.unit.lock.wheels_here import packages
 
-SDIST = {"url": "https://index.example/numpy-2.3.4.tar.gz"}
+SDIST = {
+    "url": "https://index.example/numpy-2.3.4.tar.gz",
+    "hashes": {"sha256": "0" * 64},
+}
 WHEEL = {
     "url": "https://index.example/numpy-2.3.4-cp312-cp312-manylinux_2_28_x86_64.whl",
-    "upload-time": "2026-11-17T06:35:24Z",
+    "upload-time": datetime(2026, 11, 17, tzinfo=timezone.utc),
     "size": 5,
     "hashes": {"sha256": "0" * 64},
 }
@@ -28,7 +33,9 @@ PINNED = Request(("torch==2.14.1",), backend="cu126", python="3.12")
 def locked(package, hashes=HASHES, request=PINNED):
     machine = machine_from_options(("RTX 4090",), "535.183.01", None, None)
     wanted = LockRequest(machine, request, frozen_catalog())
-    made = Resolution(wanted, wanted.plan, TARGET, [package], Hashes({}, {}), {})
+    made = Resolution(
+        wanted, wanted.plan, TARGET, packages(package), Hashes({}, {}), {}
+    )
     return build_lock(made, hashes, Path())
 
 

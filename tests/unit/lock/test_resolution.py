@@ -1,18 +1,17 @@
-from typing import Any
+import json
 
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.lock.file.lock import LockedFile, placeholder_hash
+from gpuinstall.lock.file.lock import LockedFile, list_locked_files, placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.uv.resolution import (
     check_family_wheels,
     check_provenance,
-    list_locked_files,
     use_page_files,
 )
-from tests.unit.lock.wheels_here import listed, torch
+from tests.unit.lock.wheels_here import listed, packages, torch
 
 TAGS = Target("cu126").tags("3.12")
 HASH = "1" * 64
@@ -45,10 +44,10 @@ def test_file_of_selected_index_replaces_resolved_file():
     best = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl")
     own = listed("triton-3.8.0-cp312-cp312-manylinux_2_27_x86_64.whl")
     given = [{"url": best.url, "hashes": {"sha256": HASH}}]
-    package = {"name": "triton", "version": "3.8.0", "wheels": given}
+    [package] = packages({"name": "triton", "version": "3.8.0", "wheels": given})
 
     [taken] = use_page_files([package], {"triton": (own,)})
-    assert [wheel["url"] for wheel in taken["wheels"]] == [own.url]
+    assert [wheel.url for wheel in taken.wheels or ()] == [own.url]
     assert use_page_files([package], {"triton": (best,)}) == [package]
 
 
@@ -96,17 +95,17 @@ def test_all_versions_with_compatible_wheels_are_kept():
 
 def test_locked_files_have_no_placeholder_hash():
     stand_in = placeholder_hash(TORCH.url)
-    packages: list[dict[str, Any]] = [
+    listed_packages = packages(
         {"name": "numpy", "wheels": [{"url": NUMPY, "hashes": {"sha256": HASH}}]},
         {
             "name": "torch",
             "wheels": [{"url": TORCH.url, "hashes": {"sha256": stand_in}}],
         },
         # No hash can pin these.
-        {"name": "mine", "vcs": {"path": "."}},
+        {"name": "mine", "vcs": {"type": "git", "path": ".", "commit-id": "0"}},
         {"name": "ours", "directory": {"path": "."}},
-    ]
-    assert list_locked_files(packages) == (
+    )
+    assert list_locked_files(listed_packages) == (
         LockedFile("numpy", NUMPY, HASH),
         LockedFile("torch", TORCH.url),
     )
@@ -114,8 +113,20 @@ def test_locked_files_have_no_placeholder_hash():
 
 @pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
 def test_pytorch_package_without_wheel_is_rejected(kind):
-    wheel = {"name": "torch", "wheels": [{}]}
-    check_family_wheels([{"name": "mine", kind: {}}, wheel], {"torch"})
+    hashes = {"sha256": HASH}
+    source = {
+        "vcs": {"type": "git", "path": ".", "commit-id": "0"},
+        "directory": {"path": "."},
+        "archive": {"url": "https://default.example/x.zip", "hashes": hashes},
+        "sdist": {"url": "https://default.example/NAME-1.0.tar.gz", "hashes": hashes},
+    }[kind]
+
+    def package(name):
+        text = json.dumps(source).replace("NAME", name)
+        return {"name": name, kind: json.loads(text)}
+
+    wheel = {"name": "torch", "wheels": [{"url": TORCH.url, "hashes": hashes}]}
+    check_family_wheels(packages(package("mine"), wheel), {"torch"})
     with pytest.raises(InstallationError) as caught:
-        check_family_wheels([{"name": "torch", kind: {}}], {"torch"})
+        check_family_wheels(packages(package("torch")), {"torch"})
     assert caught.value.code == "wrong-source"

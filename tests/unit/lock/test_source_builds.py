@@ -15,11 +15,23 @@ from gpuinstall.lock.uv.builds import (
     find_source_builds,
     report_builds,
 )
+from tests.unit.lock.wheels_here import packages
 
-SDIST = {"url": "https://files.example/f.tar.gz"}
-FLASH = {"name": "flash-attn", "version": "2.8.3", "sdist": SDIST}
-SCATTER = {"name": "torch-scatter", "version": "2.1.2", "sdist": SDIST}
-WHEEL = {"name": "numpy", "wheels": [{"url": "https://files.example/n.whl"}]}
+HASHES = {"sha256": "0" * 64}
+
+
+def with_sdist(name, version):
+    """Return a package with only an sdist."""
+    url = f"https://files.example/{name.replace('-', '_')}-{version}.tar.gz"
+    sdist = {"url": url, "hashes": HASHES}
+    [package] = packages({"name": name, "version": version, "sdist": sdist})
+    return package
+
+
+FLASH = with_sdist("flash-attn", "2.8.3")
+SCATTER = with_sdist("torch-scatter", "2.1.2")
+NUMPY = "https://files.example/numpy-2.0-py3-none-any.whl"
+[WHEEL] = packages({"name": "numpy", "wheels": [{"url": NUMPY, "hashes": HASHES}]})
 CPU, CU128, CU130 = map(Backend.parse, ("cpu", "cu128", "cu130"))
 
 
@@ -45,15 +57,25 @@ def test_package_without_wheel_is_built_from_source():
         "url": "https://git.example/b",
         "commit-id": "0" * 40,
     }
-    packages = (
-        WHEEL,
-        FLASH,
+    others = packages(
         {"name": "a", "directory": {"path": "."}},
         {"name": "b", "vcs": repository},
-        {"name": "c", "archive": {"url": "https://files.example/c-1.tar.gz"}},
-        {"name": "d", "archive": {"url": "https://files.example/d-1-py3-none-any.whl"}},
+        {
+            "name": "c",
+            "archive": {"url": "https://files.example/c-1.tar.gz", "hashes": HASHES},
+        },
+        {
+            "name": "d",
+            "archive": {
+                "url": "https://files.example/d-1-py3-none-any.whl",
+                "hashes": HASHES,
+            },
+        },
     )
-    assert {build.package: build.origin for build in find_source_builds(packages)} == {
+    assert {
+        build.package: build.origin
+        for build in find_source_builds([WHEEL, FLASH, *others])
+    } == {
         "flash-attn": "its sdist",
         "a": "the folder .",
         "b": "commit 000000000000 of https://git.example/b",
@@ -83,7 +105,7 @@ def test_source_builds_without_compilers_are_rejected(site):
         except NoBuildError as error:
             code = error.hint and error.code
         if code != expected:
-            wrong.append((package["name"], change, code))
+            wrong.append((package.name, change, code))
     assert wrong == []
 
 
@@ -93,7 +115,7 @@ def test_lock_for_another_machine_skips_compiler_check(site):
 
 
 def test_build_that_imports_torch_disables_isolation(site):
-    builds = find_source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
+    builds = find_source_builds([FLASH, with_sdist("deepspeed", "1.0")])
     index = "https://index.example/whl/cu126"
     settings = tomli.loads(
         create_sync_settings(builds, site, index, None, extra={}, logins=())
@@ -114,7 +136,7 @@ def test_build_notice_counts_omitted_environment_variables(site):
             lines.append(f"{label} {text}")
 
     place = site._replace(environ={"GH_PAT": "s3cret", "MINE": "1"})
-    builds = find_source_builds([{"name": "x", "version": "1.0", "sdist": {}}])
+    builds = find_source_builds([with_sdist("x", "1.0")])
     report_builds(builds, place, Quiet())
     report_builds(builds, place, Quiet(), {"x"})
     start = "Source x 1.0 is built from its sdist, without"

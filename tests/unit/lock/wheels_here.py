@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from packaging.pylock import Pylock
 from packaging.utils import parse_wheel_filename
 
 from gpuinstall.catalog import Wheel
@@ -38,3 +39,9 @@ def resolver_project(*requirements, **fields):
         **fields,
     }
     return ResolverProject(required(*requirements), "3.12", Target("cu126"), **given)
+
+
+def packages(*tables):
+    """Return packages of a lock."""
+    document = {"lock-version": "1.0", "created-by": "uv", "packages": tables}
+    return Pylock.from_dict(document).packages

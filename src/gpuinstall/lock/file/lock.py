@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     _Versions = Mapping[str, str]
 
 PackageSource = tuple["Package", Any]
+Packages = Sequence["Package"]
 """A locked package, with its file, folder, or repository."""
 
 BUILD_FILES = "an archive or a folder's build file (pyproject.toml, setup.py, setup.cfg, or a file that they include)"
@@ -263,9 +264,7 @@ class Lock(Value):
     @cached_property
     def all_versions(self) -> dict[str, str]:
         """The version of each locked package; empty for a local folder."""
-        return {
-            package.name: str(package.version or "") for package in self.pylock.packages
-        }
+        return list_versions(self.pylock.packages)
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -368,12 +367,7 @@ class Lock(Value):
     @cached_property
     def package_sources(self) -> list[PackageSource]:
         """All locked files, folders, and repositories."""
-        sources: list[PackageSource] = []
-        for package in self.pylock.packages:
-            files = (*(package.wheels or ()), package.sdist, package.archive)
-            places = (*files, package.directory, package.vcs)
-            sources += [(package, one) for one in places if one]
-        return sources
+        return list_package_sources(self.pylock.packages)
 
     def find_hashes(self, package: str) -> set[str]:
         """Return the sha256 of every file of a package, for all platforms."""
@@ -421,6 +415,39 @@ class Lock(Value):
             return self
         document = add_seal(parse_toml(text))
         return parse(self.name, tomli_w.dumps(document))
+
+
+def list_package_sources(packages: Packages) -> list[PackageSource]:
+    """Return all files, folders, and repositories of packages."""
+    sources: list[PackageSource] = []
+    for package in packages:
+        files = (*(package.wheels or ()), package.sdist, package.archive)
+        places = (*files, package.directory, package.vcs)
+        sources += [(package, one) for one in places if one]
+    return sources
+
+
+def list_locked_files(packages: Packages) -> tuple[LockedFile, ...]:
+    """Return the wheels, or sdists of packages without wheels."""
+    files = []
+    for package in packages:
+        others = filter(None, (package.sdist, package.archive))
+        sources: Iterable[Any] = package.wheels or others
+        for source in sources:
+            sha256 = source.hashes["sha256"]
+            known = None if is_placeholder(sha256) else sha256
+            files.append(LockedFile(package.name, find_file_url(source), known))
+    return tuple(files)
+
+
+def find_file_url(source: Any) -> str:
+    """Return the URL of a file, also for a local path."""
+    return source.url or Path(source.path).as_uri()
+
+
+def list_versions(packages: Packages) -> dict[str, str]:
+    """Return the version of each package; empty for a local folder."""
+    return {package.name: str(package.version or "") for package in packages}
 
 
 def list_files_with_url(sources: Iterable[PackageSource]) -> tuple[LockedFile, ...]:

@@ -13,9 +13,7 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, asdict, field
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
-from gpuinstall.lock.uv.builds import Packages
-from gpuinstall.lock.uv.project import list_versions
-from gpuinstall.lock.uv.resolution import list_locked_files
+from gpuinstall.lock.file.lock import Packages, list_locked_files, list_versions
 
 ReleaseKey = tuple[str, str]
 """A package and its version, including the local label."""
@@ -186,7 +184,8 @@ class UvResolution(Value):
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each resolved package."""
-        return list_versions(self.packages)
+        versions = list_versions(self.packages).items()
+        return {name: version for name, version in versions if version}
 
     @cached_property
     def wheels(self) -> tuple[Wheel, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -51,7 +50,7 @@ from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
-from gpuinstall.sources.session import Session
+from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.web import OFFLINE
 
 PYTHONS = 2
@@ -83,31 +82,9 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package in ``moving`` is in no lock.
     """
-    resolve = partial(
-        _resolve_with_pages,
-        requests,
-        session,
-        locks=locks,
-        moving=moving,
-        upgrade=upgrade,
-        installed=installed,
-    )
-    outcome = session.client.call_with_recent_pages(resolve)
-    reported = {pair for lock in locks for pair in lock.all_versions.items()}
-    _report_sources(outcome, reported, session)
-    return outcome
-
-
-def _resolve_with_pages(
-    requests: Requests,
-    session: Session,
-    *,
-    locks: Sequence[Lock],
-    moving: Collection[str],
-    upgrade: bool,
-    installed: Mapping[str, str] | None,
-) -> Resolutions:
-    """Resolve lock requests with the current pages of the session's client."""
+    if upgrade or moving:
+        session.client.max_age = 0
+        session.outdated.add(INDEX_PAGES)
     live, unreachable = add_live_builds(_apply_overrides(requests, session), session)
     if unreachable:
         raise create_resolution_error(unreachable, requests, session)
@@ -123,17 +100,21 @@ def _resolve_with_pages(
         error = outcome.error
         pythons = _list_other_pythons(live, locked[-1], error)
         outcome = _resolve_first(live, pythons, session, requests) or outcome
-    if isinstance(outcome, Conflict):
-        if live[0].request.relax:
-            return resolve_relaxed(live, error, session, resolve_alternative)
+    if not isinstance(outcome, Conflict):
+        # An upgrade does not keep the versions of the project's own lock.
+        preferred = () if upgrade else live[0].request.preferred
+        outcome = [
+            one.with_warnings(_find_changed_versions(one.versions, preferred, moving))
+            for one in outcome
+        ]
+    elif live[0].request.relax:
+        outcome = resolve_relaxed(live, error, session, resolve_alternative)
+    else:
         suggest_relax(live, error, session, resolve_alternative)
         raise error
-    # An upgrade does not keep the versions of the project's own lock.
-    preferred = () if upgrade else live[0].request.preferred
-    return [
-        one.with_warnings(_find_changed_versions(one.versions, preferred, moving))
-        for one in outcome
-    ]
+    reported = {pair for lock in locks for pair in lock.all_versions.items()}
+    _report_sources(outcome, reported, session)
+    return outcome
 
 
 def _resolve_first(
@@ -402,8 +383,8 @@ def _report_sources(
     packages = defaultdict[str, dict[str, None]](dict)
     for resolution in resolutions:
         for package in resolution.packages:
-            if "index" in package:
-                packages[package["index"]][package["name"]] = None
+            if package.index:
+                packages[package.index][package.name] = None
     for index, names in packages.items():
         origin = session.sources.own_indexes[index]
         session.reporter.step(

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
-from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -46,7 +45,12 @@ from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import Conflict
-from gpuinstall.lock.uv.project import ResolverProject, UnreadPackages, resolve_project
+from gpuinstall.lock.uv.project import (
+    ResolverProject,
+    UnreadPackages,
+    UvLock,
+    resolve_project,
+)
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
@@ -192,9 +196,7 @@ class PackageIndex:
             return read_default_wheels(sources, session.client, name)
         return None
 
-    def resolve(
-        self, project: Callable[[], ResolverProject]
-    ) -> dict[str, Any] | Conflict:
+    def resolve(self, project: Callable[[], ResolverProject]) -> UvLock | Conflict:
         """Resolve a project, and read the pages that its resolution needs.
 
         Args:

@@ -13,7 +13,7 @@ Three kinds of virtual packages express what METADATA cannot:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpuinstall.base.errors import InstallationError
@@ -31,9 +31,9 @@ from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, find_failed_package
 from gpuinstall.lock.uv.project import (
-    MISSING_EXTRAS,
     Pages,
     ResolverProject,
+    UvLock,
     create_metadata_row,
     create_placeholder_wheel,
 )
@@ -75,7 +75,7 @@ def resolve_once(
         InstallationError: uv failed for a reason other than the request.
     """
     try:
-        document = index.resolve(
+        lock = index.resolve(
             lambda: _create_project(resolver_input, known, index, previous)
         )
     except InstallationError as error:
@@ -86,16 +86,16 @@ def resolve_once(
         if package in {"", *known.unbuildable}:
             return Conflict(error)
         return Knowledge(unbuildable=frozenset({package}))
-    if isinstance(document, Conflict):
-        return document
-    return _parse_resolution(document, index)
+    if isinstance(lock, Conflict):
+        return lock
+    return _parse_resolution(lock, index)
 
 
 def run_uv_without_facts(
     resolver_input: ResolverInput,
     index: PackageIndex,
     added: Sequence[Requirement] = (ANY_TORCH,),
-) -> Mapping[str, Any] | Conflict:
+) -> UvLock | Conflict:
     """Resolve the request without facts, for uv's own explanation."""
 
     def project() -> ResolverProject:
@@ -128,23 +128,23 @@ def limits_torch(requirement: Requirement, index: PackageIndex) -> bool:
     return requirement.name in {BUILD, *index.names()}
 
 
-def _parse_resolution(document: Mapping[str, Any], index: PackageIndex) -> UvResolution:
+def _parse_resolution(lock: UvLock, index: PackageIndex) -> UvResolution:
     """Return uv's resolution without the virtual packages."""
     packages = []
     dropped = set()
     torch = ""
-    for package in document["packages"]:
-        name = package["name"]
+    for package in lock.packages:
+        name = package.name
         if name == BUILD:
-            torch = _rank_torch_versions(index)[int(package["version"])]
+            torch = _rank_torch_versions(index)[int(str(package.version))]
         elif name.startswith(PIN):
-            if package["version"] != str(PINNED):
+            if str(package.version) != str(PINNED):
                 dropped.add(name.removeprefix(PIN))
         else:
             packages.append(package)
     return UvResolution(
         packages,
-        document[MISSING_EXTRAS],
+        lock.missing_extras,
         index.builds()[torch],
         torch,
         frozenset(dropped),

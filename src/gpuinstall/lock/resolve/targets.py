@@ -18,6 +18,7 @@ from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
+from gpuinstall.lock.file.lock import list_versions
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.explanations import (
     NO_CODE,
@@ -38,7 +39,6 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.resolve.run_uv import collect_pages, run_uv_without_facts
 from gpuinstall.lock.uv.errors import Conflict
-from gpuinstall.lock.uv.project import list_versions
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK
@@ -333,7 +333,7 @@ def _explain_added_torch(resolver: Resolver) -> Conflict | None:
     if resolver_input.catalog.family & requirement_names(requirements):
         return None
     without = run_uv_without_facts(resolver_input, resolver.index, added=())
-    if isinstance(without, Conflict) or "torch" in list_versions(without["packages"]):
+    if isinstance(without, Conflict) or "torch" in list_versions(without.packages):
         return None
     torch = next(iter(resolver.index.builds().values())).torch
     wheel = resolver.index.find_wheel("torch", torch)

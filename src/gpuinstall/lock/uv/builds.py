@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli_w
 from packaging.version import Version
@@ -25,14 +25,15 @@ from gpuinstall.base.uv import BuildVariables
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import data_files
+from gpuinstall.lock.file.lock import Packages
 from gpuinstall.machine.nvidia.toolchain import (
     COMPILED_FOR,
     create_toolkit_fix,
     find_compiler,
 )
 
-Packages = Sequence[Mapping[str, Any]]
-"""The package tables of uv's or gpuinstall's lock."""
+if TYPE_CHECKING:
+    from packaging.pylock import Package
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
@@ -124,36 +125,31 @@ def find_source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
         if not origin:
             continue
         build = SourceBuild(
-            package=package["name"],
-            version=package.get("version", ""),
+            package=package.name,
+            version=str(package.version or ""),
             origin=origin,
-            known=load_known_builds().get(package["name"], KnownBuild()),
+            known=load_known_builds().get(package.name, KnownBuild()),
         )
         builds.append(build)
     return tuple(builds)
 
 
-def _find_origin(package: Mapping[str, Any]) -> str:
+def _find_origin(package: Package) -> str:
     """Return the source of a build, or an empty string for a wheel."""
-    if package.get("wheels"):
+    if package.wheels:
         return ""
-    if "sdist" in package:
+    if package.sdist:
         return SDIST
-    if "vcs" in package:
-        repository = package["vcs"]
-        return f"commit {repository['commit-id'][:12]} of {repository.get('url') or repository.get('path')}"
-    if "directory" in package:
-        return f"the folder {package['directory']['path']}"
-    archive = package.get("archive", {})
-    place = archive.get("url") or archive.get("path", "")
-    is_wheel = place.partition("#")[0].endswith(".whl")
+    if package.vcs:
+        repository = package.vcs
+        return (
+            f"commit {repository.commit_id[:12]} of {repository.url or repository.path}"
+        )
+    if package.directory:
+        return f"the folder {package.directory.path}"
+    place = package.archive and (package.archive.url or package.archive.path)
+    is_wheel = place and place.partition("#")[0].endswith(".whl")
     return "an archive" if place and not is_wheel else ""
-
-
-def list_package_sources(package: Mapping[str, Any]) -> list[Any]:
-    """Return the files, the folder, and the repository of a package."""
-    others = map(package.get, ("sdist", "archive", "directory", "vcs"))
-    return [*package.get("wheels", ()), *filter(None, others)]
 
 
 def find_build_tools(packages: Packages) -> tuple[str, ...]:
@@ -165,7 +161,7 @@ def find_build_tools(packages: Packages) -> tuple[str, ...]:
     for build in find_source_builds(packages):
         tools |= dict.fromkeys(build.known.tools)
     for package in packages:
-        tools.pop(package["name"], None)
+        tools.pop(package.name, None)
     return tuple(tools)
 
 

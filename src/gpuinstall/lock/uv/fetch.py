@@ -30,7 +30,6 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
-from gpuinstall.lock.uv.builds import list_package_sources
 from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
@@ -390,7 +389,8 @@ class LockInstaller(Value):
             index = self.torch_index if name in family else default
             if is_http_url(index) and "version" in package:
                 package["index"] = index
-            for source in list_package_sources(package):
+            others = map(package.get, ("sdist", "archive", "directory", "vcs"))
+            for source in (*package.get("wheels", ()), *filter(None, others)):
                 if "path" in source:
                     source["path"] = str(self.folder / source["path"])
             archive_url = package.get("archive", {}).get("url", "")

@@ -27,6 +27,7 @@ from urllib.parse import parse_qsl
 
 import tomli
 import tomli_w
+from packaging.pylock import Pylock
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
@@ -37,12 +38,11 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
-from gpuinstall.lock.file.lock import PLACEHOLDER, placeholder_hash
+from gpuinstall.lock.file.lock import PLACEHOLDER, Packages, placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import find_dynamic_projects
 from gpuinstall.lock.uv.builds import (
     create_no_wheel_error,
-    list_package_sources,
     load_known_builds,
 )
 from gpuinstall.lock.uv.errors import (
@@ -57,7 +57,8 @@ from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
 from gpuinstall.sources.repository import check_subdirectory
-from gpuinstall.sources.session import Session
+from gpuinstall.sources.session import INDEX_PAGES, Session
+from gpuinstall.sources.web import RECENT_S
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
 """The files on each package's page."""
@@ -72,7 +73,7 @@ REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
 _INPUTS = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
 
-_CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
+_CACHE_CONTROL = dict.fromkeys(("api", "files"), f"max-age={RECENT_S}")
 """How long uv caches pages and files: as long as the public index declares.
 
 Many mirrors declare no cache duration. uv runs several times for one lock, and would
@@ -120,6 +121,8 @@ class ResolverProject(Value):
         folder: Path,
         default_index: str | None,
         projects: Iterable[Mapping[str, Any]] = (),
+        *,
+        is_recent: bool = True,
     ) -> None:
         """Write the project and its pages into an empty folder.
 
@@ -127,13 +130,14 @@ class ResolverProject(Value):
             folder: An empty folder for the project files.
             default_index: The default index; None if an environment variable sets it.
             projects: Metadata of requested projects.
+            is_recent: Whether recent index pages are used without a request.
         """
         for requirement in (*self.requirements, *self.constraints):
             self.sources.check_reported(requirement)
         self.write_index(folder)
         requirements = format_requirement_lines(self.requirements, self.folder)
         constraints = format_requirement_lines(self.constraints, self.folder)
-        settings = self.settings(default_index)
+        settings = self.settings(default_index, is_recent=is_recent)
         rows = settings["dependency-metadata"]
         known = {row["name"] for row in rows}
         rows += (row for row in projects if row["name"] not in known)
@@ -147,18 +151,17 @@ class ResolverProject(Value):
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
-    def settings(self, default_index: str | None) -> dict[str, Any]:
+    def settings(
+        self, default_index: str | None, *, is_recent: bool = True
+    ) -> dict[str, Any]:
         """Return uv's settings for indexes, static metadata, and sources."""
         settings = self.sources.uv_settings()
         settings["index"] += self.sources.login_indexes()
         if default_index:
-            settings["index"].append(
-                {
-                    "url": default_index,
-                    "default": True,
-                    "cache-control": _CACHE_CONTROL,
-                }
-            )
+            row = {"url": default_index, "default": True}
+            # uv does not refresh an index with this setting.
+            recent = {"cache-control": _CACHE_CONTROL} if is_recent else {}
+            settings["index"].append(row | recent)
         known = [
             {"name": name, **known.metadata}
             for name, known in load_known_builds().items()
@@ -222,8 +225,11 @@ class ResolverProject(Value):
         return [*texts, *sorted(self.unread)]
 
 
-MISSING_EXTRAS = "missing-extras"
-"""The key for missing extras in a resolved document."""
+class UvLock(NamedTuple):
+    """A lock by uv, with the extras that packages lack."""
+
+    packages: Packages
+    missing_extras: Sequence[tuple[str, str, str]]
 
 
 class UnreadPackages(NamedTuple):
@@ -239,7 +245,7 @@ class _UnreadPagesError(Exception):
 def resolve_project(
     project: ResolverProject,
     session: Session,
-) -> dict[str, Any] | Conflict | UnreadPackages:
+) -> UvLock | Conflict | UnreadPackages:
     """Resolve a project, and return uv's lock or a conflict.
 
     Raises:
@@ -252,22 +258,14 @@ def resolve_project(
         except _UnreadPagesError:
             return UnreadPackages(project.unread)
     if done.ok:
-        document = tomli.loads(remove_logins(done.out))
-        needed = [package["name"] for package in document.get("packages", ())]
-        unread = project.unread.intersection(needed)
+        packages = _parse_packages(done.out, folder)
+        unread = project.unread.intersection(package.name for package in packages)
     else:
         unread = project.unread & find_mentioned_names(done.err, project.unread)
     if unread:
         return UnreadPackages(unread)
     if done.ok:
-        for package in document.get("packages", ()):
-            for source in list_package_sources(package):
-                if "path" in source:
-                    # uv writes paths relative to its working folder.
-                    path = os.path.join(folder, source["path"])  # noqa: PTH118
-                    source["path"] = os.path.normpath(path)
-        document[MISSING_EXTRAS] = find_missing_extras(done.err)
-        return document
+        return UvLock(packages, find_missing_extras(done.err))
     # A package with an empty page must not be installed from elsewhere.
     unlisted = [
         package
@@ -300,13 +298,23 @@ def create_metadata_row(
     return {"name": name, "version": version, "requires-dist": list(requires)}
 
 
-def list_versions(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the versions in a lock, except of packages without a version."""
-    return {
-        package["name"]: package["version"]
-        for package in packages
-        if package.get("version")
-    }
+def _parse_packages(text: str, folder: str) -> Packages:
+    """Parse uv's lock, with absolute paths and a hash of every file."""
+    document = tomli.loads(remove_logins(text))
+    for package in document.setdefault("packages", []):
+        others = filter(None, map(package.get, ("sdist", "archive")))
+        files = [*package.get("wheels", ()), *others]
+        for file in files:
+            address = file.get("url") or file["path"]
+            hashes = {"sha256": placeholder_hash(address), **file.get("hashes", {})}
+            file["hashes"] = hashes
+        trees = filter(None, map(package.get, ("directory", "vcs")))
+        for source in (*files, *trees):
+            if "path" in source:
+                # uv writes paths relative to its working folder.
+                path = os.path.join(folder, source["path"])  # noqa: PTH118
+                source["path"] = os.path.normpath(path)
+    return Pylock.from_dict(document).packages
 
 
 def format_simple_page(
@@ -360,7 +368,7 @@ class _Resolver:
         self.dynamic = [*find_dynamic_projects(requirements, project.folder)]
         """The metadata of requested projects that need no build."""
         # Write credentials to a private file: METADATA can refer to variables.
-        project.write(folder, self.default_index, self.dynamic)
+        self.write(self.dynamic)
         # Select the Python for builds.
         python = session.python
         if project.python != RUNNING_PYTHON:
@@ -391,6 +399,13 @@ class _Resolver:
             one.has_name or one.text.endswith(".whl") for one in remote
         )
 
+    def write(self, projects: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write the project's files."""
+        is_recent = self.session.client.max_age > 0
+        self.project.write(
+            self.folder, self.default_index, projects, is_recent=is_recent
+        )
+
     def resolve(self) -> Finished:
         """Run uv, and announce packages before their code runs."""
         for requirement in (*self.addresses, *self.project.constraints):
@@ -401,7 +416,9 @@ class _Resolver:
         tried = set[str]()
         conflict = None
         while failed is None:
-            done = self.run(*self.options, *_INPUTS, code=False)
+            refresh = ["--refresh"] if INDEX_PAGES in self.session.outdated else []
+            done = self.run(*self.options, *refresh, *_INPUTS, code=False)
+            self.session.outdated.discard(INDEX_PAGES)
             package = find_unbuilt_package(done.err)
             # A build downloads torch, whose placeholder hash does not match. uv does
             # not report which build.
@@ -416,7 +433,7 @@ class _Resolver:
                 # A package may require a version that only a build determines.
                 conflict = done
                 self.dynamic = []
-                self.project.write(self.folder, self.default_index)
+                self.write()
                 self.addresses = [one for one in self.project.requirements if one.url]
             # uv may not report a package requested by URL or path.
             elif self.addresses:

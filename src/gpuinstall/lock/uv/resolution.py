@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from packaging.pylock import Package, PackageWheel
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
@@ -19,24 +21,26 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
-from gpuinstall.lock.file.lock import LockedFile, is_outside_folder, is_placeholder
+from gpuinstall.lock.file.lock import (
+    LockedFile,
+    Packages,
+    find_file_url,
+    is_outside_folder,
+    list_locked_files,
+    list_package_sources,
+    list_versions,
+    placeholder_hash,
+)
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import find_unknown_hosts
-from gpuinstall.lock.uv.builds import Packages, list_package_sources
 from gpuinstall.lock.uv.fetch import Hashes, fetch_missing, find_known_hashes
-from gpuinstall.lock.uv.project import Pages, list_versions
+from gpuinstall.lock.uv.project import Pages
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
-
-_SOURCE_FILES = ("sdist", "archive")
-"""The keys for files other than wheels."""
-_FILES = {"wheels", *_SOURCE_FILES}
-_TREES = {"vcs", "directory", "archive"}
-"""The keys for sources other than an index."""
 
 
 class Resolution(Value):
@@ -75,18 +79,18 @@ class Resolution(Value):
     @property
     def unhashed_wheels(self) -> list[LockedFile]:
         """Wheels without a hash on their index, to hash while installing."""
-        with_wheels = {one["name"] for one in self.packages if one.get("wheels")}
+        with_wheels = {one.name for one in self.packages if one.wheels}
         return [file for file in self.hashes.missing if file.package in with_wheels]
 
     @property
     def versions(self) -> dict[str, str]:
         """The version of each resolved package."""
-        return list_versions(self.packages)
+        return {name: one for name, one in self.all_versions.items() if one}
 
     @property
     def all_versions(self) -> dict[str, str]:
         """The version of each resolved package; empty for a local folder."""
-        return {one["name"]: one.get("version", "") for one in self.packages}
+        return list_versions(self.packages)
 
     def with_warnings(
         self, warnings: Iterable[Reason], reasons: Iterable[Reason] = ()
@@ -152,28 +156,13 @@ def check_resolution(
     )
 
 
-def list_locked_files(packages: Packages) -> tuple[LockedFile, ...]:
-    """Return the wheels in uv's lock, or sdists of packages without wheels."""
-    files = []
-    for package in packages:
-        others = [package[kind] for kind in _SOURCE_FILES if kind in package]
-        for entry in package.get("wheels") or others:
-            sha256 = entry.get("hashes", {}).get("sha256")
-            # The private pages contain placeholders for unknown hashes.
-            if sha256 and is_placeholder(sha256):
-                sha256 = None
-            files.append(LockedFile(package["name"], _find_file_url(entry), sha256))
-    return tuple(files)
-
-
 def find_index_packages(packages: Packages) -> dict[str, list[str]]:
     """Return the packages from indexes, with the URLs of their wheels."""
-    addresses = {}
-    for package in packages:
-        if package.keys().isdisjoint(_TREES):
-            wheels = package.get("wheels", ())
-            addresses[package["name"]] = [wheel.get("url", "") for wheel in wheels]
-    return addresses
+    return {
+        package.name: [wheel.url or "" for wheel in package.wheels or ()]
+        for package in packages
+        if not package.is_direct
+    }
 
 
 def check_required_urls(
@@ -204,11 +193,11 @@ def report_metadata_urls(packages: Packages, session: Session) -> None:
         UsageError: The user trusts no folder and does not list the URL.
     """
     for package in packages:
-        place = package.get("archive") or package.get("vcs") or {}
-        address = place.get("url", "")
+        place = package.archive or package.vcs
+        address = (place and place.url) or ""
         if not address or session.sources.has_address(address):
             continue
-        name = package["name"]
+        name = package.name
         if "${" in unquote(address):
             message = f"{name} would be installed from {address}"
             why = (
@@ -234,13 +223,13 @@ def use_page_files(packages: Packages, pages: Pages) -> Packages:
     own = {(wheel.package, str(wheel.version)): wheel for wheel in wheels}
     from_pages = []
     for package in packages:
-        key = package["name"], package.get("version", "")
-        wheel = own.get(key)
-        own_wheels = {}
-        if wheel and wheel.url not in map(_find_file_url, package.get("wheels", ())):
-            hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
-            own_wheels = {"wheels": [{"url": wheel.url, "hashes": hashes}]}
-        from_pages.append({**package, **own_wheels})
+        wheel = own.get((package.name, str(package.version)))
+        kept = package
+        if wheel and wheel.url not in map(find_file_url, package.wheels or ()):
+            sha256 = wheel.sha256 or placeholder_hash(wheel.url)
+            file = PackageWheel(url=wheel.url, hashes={"sha256": sha256})
+            kept = dataclasses.replace(package, wheels=[file])
+        from_pages.append(kept)
     return from_pages
 
 
@@ -283,7 +272,7 @@ def check_indexes(
         backend: The tag of torch's backend.
         session: The HTTP clients and caches.
     """
-    has_trees = any(_TREES & package.keys() for package in packages)
+    has_trees = any(package.is_direct for package in packages)
     if not has_trees or session.environment.get("UV_OFFLINE"):
         return
     served = find_index_packages(packages).keys() - set(pages)
@@ -305,20 +294,19 @@ def check_subdirectories(packages: Packages) -> None:
 
     uv locks path sources in a repository's pyproject.toml as subdirectories.
     """
-    for package in packages:
-        for source in list_package_sources(package):
-            inside = source.get("subdirectory", "")
-            if is_outside_folder(inside):
-                message = f"{package['name']} would be installed from {shorten(inside)}"
-                why = "the path leads outside its repository or archive"
-                raise InstallationError("wrong-source", message, why=why)
+    for package, source in list_package_sources(packages):
+        inside = getattr(source, "subdirectory", None) or ""
+        if is_outside_folder(inside):
+            message = f"{package.name} would be installed from {shorten(inside)}"
+            why = "the path leads outside its repository or archive"
+            raise InstallationError("wrong-source", message, why=why)
 
 
 def check_family_wheels(packages: Packages, family: Collection[str]) -> None:
     """Raise InstallationError for a PyTorch package without a wheel."""
     for package in packages:
-        name = package["name"]
-        if name in family and not package.get("wheels"):
+        name = package.name
+        if name in family and not package.wheels:
             raise InstallationError(
                 "wrong-source",
                 f"{name} has no usable wheel on its index",
@@ -364,12 +352,12 @@ def record_own_indexes(
     }
     first_indexes = map_concurrently(find_first_index, names)
     indexes = dict(zip(names, first_indexes, strict=True))
-    from_indexes = []
-    for package in packages:
-        index = indexes.get(package["name"])
-        own_index = {"index": index} if index in sources.own_indexes else {}
-        from_indexes.append({**package, **own_index})
-    return from_indexes
+    return [
+        dataclasses.replace(package, index=index)
+        if (index := indexes.get(package.name)) in sources.own_indexes
+        else package
+        for package in packages
+    ]
 
 
 def find_requested_hashes(
@@ -387,10 +375,10 @@ def find_requested_hashes(
     """
     requested = dict[str, frozenset[str]]()
     for package in packages:
-        name = package["name"]
+        name = package.name
         hashes = sources.hashes.get(name)
-        if hashes is None and package.keys().isdisjoint({"vcs", "directory"}):
-            hashes = sources.hashes.get(f"{name}=={package.get('version')}")
+        if hashes is None and not (package.vcs or package.directory):
+            hashes = sources.hashes.get(f"{name}=={package.version}")
         if hashes:
             requested[name] = hashes
     for requirement in requirements:
@@ -421,56 +409,42 @@ def keep_requested_files(
     files = [file for file in list_locked_files(packages) if file.package in requested]
     hashes = find_known_hashes(files, session)
     known = {**hashes.known, **fetch_missing(hashes.missing, session)}
-    checked_packages = []
-    for package in packages:
-        name = package["name"]
-        kept = package
-        if name in requested:
-            kept = _filter_hashes(package, requested[name], known)
-            if kept.keys().isdisjoint(_FILES):
-                raise _create_no_allowed_file_error(package, session.sources)
-        checked_packages.append(kept)
-    return checked_packages
+    return [
+        _filter_hashes(package, requested[package.name], known, session.sources)
+        if package.name in requested
+        else package
+        for package in packages
+    ]
 
 
 def _filter_hashes(
-    package: Mapping[str, Any],
+    package: Package,
     allowed: Collection[str],
     known: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return a package with only the files that have an allowed hash."""
-    kept = {key: value for key, value in package.items() if key not in _FILES}
-    entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
-    entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
-    for kind, entry in entries:
-        listed = entry.get("hashes", {}).get("sha256")
-        sha256 = known.get(_find_file_url(entry), listed)
+    sources: Sources,
+) -> Package:
+    """Return a package with only the files that have an allowed hash.
+
+    Raises:
+        UsageError: No file has an allowed hash.
+    """
+
+    def keep(file: Any) -> Any:
+        sha256 = file and known.get(find_file_url(file), file.hashes["sha256"])
         if sha256 not in allowed:
-            continue
-        file = {**entry, "hashes": {"sha256": sha256}}
-        if kind == "wheels":
-            kept.setdefault(kind, []).append(file)
-        else:
-            kept[kind] = file
-    return kept
+            return None
+        return dataclasses.replace(file, hashes={"sha256": sha256})
 
-
-def _create_no_allowed_file_error(
-    package: Mapping[str, Any], sources: Sources
-) -> UsageError:
-    name = package["name"]
-    version = package.get("version", "")
-    places = sources.hash_places
-    place = places.get(f"{name}=={version}") or places.get(name, "its URL")
-    return UsageError(
+    wheels = [*filter(None, map(keep, package.wheels or ()))]
+    sdist, archive = keep(package.sdist), keep(package.archive)
+    if wheels or sdist or archive:
+        return dataclasses.replace(
+            package, wheels=wheels or None, sdist=sdist, archive=archive
+        )
+    name, places = package.name, sources.hash_places
+    place = places.get(f"{name}=={package.version}") or places.get(name, "its URL")
+    raise UsageError(
         "hash-not-chosen",
-        f"{place}: no file of {name} {version} for this machine has the required hash",
+        f"{place}: no file of {name} {package.version} for this machine has the required hash",
         hint="Remove that hash, and run it again",
     )
-
-
-def _find_file_url(entry: Mapping[str, Any]) -> str:
-    """Return the URL of a file in uv's lock, also for a local path."""
-    if "url" in entry:
-        return str(entry["url"])
-    return Path(entry["path"]).as_uri()

@@ -14,6 +14,7 @@ from gpuinstall.lock.request.tools import (
 from gpuinstall.lock.uv.resolution import check_required_urls, find_requested_hashes
 from gpuinstall.sources import Sources
 from tests.lab.own_sources import naming
+from tests.unit.lock.wheels_here import packages
 
 UV = """\
 version = 1
@@ -171,6 +172,13 @@ def test_package_with_url_never_comes_from_an_index(tmp_path):
     assert accepted == []
 
 
+def ours(version):
+    """Return a package with an sdist."""
+    url = f"https://files.example/ours-{version}.tar.gz"
+    sdist = {"url": url, "hashes": {"sha256": "0" * 64}}
+    return {"name": "ours", "version": version, "sdist": sdist}
+
+
 def test_hashes_apply_to_the_locked_version(tmp_path):
     digest = "a" * 64
     hashes = {
@@ -181,9 +189,7 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
     for file, rows in hashes.items():
         sources = obeyed(tmp_path, file, rows)
         held = {
-            version: find_requested_hashes(
-                (), [{"name": "ours", "version": version}], sources
-            )
+            version: find_requested_hashes((), packages(ours(version)), sources)
             for version in ("1.0", "1.1")
         }
         if digest not in held["1.0"].get("ours", ()) or held["1.1"]:

@@ -49,7 +49,7 @@ cpu cu80 cu90 cu91 cu92 cu100 cu101 cu102 cu110 cu111 cu112 cu113 cu114 cu115 cu
 cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 """
 UV_TAGS = frozenset(_UV_TAGS.split())
-"""The CUDA and CPU tags that uv 0.13.8 accepts for ``--torch-backend``."""
+"""The CUDA and CPU tags that uv 0.13.9 accepts for ``--torch-backend``."""
 _HOOKED_PACKAGES = ("torch", "torchvision", "torchaudio", "torchcodec")
 """Packages whose index pages the hook configures, besides triton."""
 _CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"

@@ -97,7 +97,7 @@ def test_trusted_source_matches_url_prefix(project, prefix, allowed):
 def test_repository_with_local_path_is_described():
     lock = lock_with(CASES["repository by a path inside"]["entry"])
     assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
-    [build] = find_source_builds(tomli.loads(lock.text)["packages"])
+    [build] = find_source_builds(lock.pylock.packages)
     assert build.origin == "commit aaaaaaaaaaaa of x"
 
 
@@ -224,7 +224,7 @@ def test_fuzzed_locks_cause_no_traceback(project, count):
         with suppress(GpuInstallError):
             lock = parse("pylock.toml", fuzzed_lock(random.Random(seed)))
             [*LockGate(Sources(), project).find_rejections(lock)]
-            find_source_builds(tomli.loads(lock.text)["packages"])
+            find_source_builds(lock.pylock.packages)
             assert len(lock.pinning_description) < 100_000
             passed += 1
     # Most are malformed, but not all.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
+from enum import Enum
+from os.path import isdir
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home
-from gpuinstall.base.requirement import find_url_fault
-from gpuinstall.base.text import redact, shorten
+from gpuinstall.base.requirement import find_syntax_fault, find_url_fault
+from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.values import Value
 
 _PORTS = {"http": 80, "https": 443}
@@ -46,7 +48,7 @@ class Location(Value):
         Raises:
             UsageError: The URL is malformed.
         """
-        fault = find_url_fault(address)
+        fault = find_syntax_fault(address)
         if fault:
             raise malformed_url_error(address, fault)
         try:
@@ -66,12 +68,17 @@ class Location(Value):
         server = f"{parts.scheme}://{host}:{port or ''}"
         return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the location is a path on this machine."""
+        return self.server == "file://"
+
     def is_from(self, source: Location) -> bool:
         """Return whether a source's server or folder contains the location."""
         if self.server != source.server:
             return False
         # An index can link to files anywhere on its server.
-        if self.server != "file://":
+        if not self.is_local:
             return True
         folder = Path(source.path)
         if source.path.endswith(".html"):
@@ -82,6 +89,114 @@ class Location(Value):
         """Return whether the location equals or is below another location."""
         is_same = self.server == prefix.server
         return is_same and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
+
+
+class SourceKind(Enum):
+    """Kind of a package source."""
+
+    INDEX = "an index or a page of files"
+    REPOSITORY = "a repository"
+    DIRECTORY = "a folder"
+    SDIST = "its sdist"
+    ARCHIVE = "an archive"
+    WHEEL = "a wheel"
+
+
+class SourceOrigin(Enum):
+    """Input that selects a package source."""
+
+    USER = "the user"
+    FOLDER = "a file in the folder"
+    LOCK = "a lock file"
+    RESOLUTION = "uv's resolution in this command"
+
+
+class PackageSource(Value):
+    """Source by URL or path of a requirement, a setting, or a lock entry."""
+
+    kind: SourceKind
+    address: str
+    """The URL or path as written, without its login."""
+    location: Location
+    """The location without the Git reference and the fragment."""
+    origin: SourceOrigin = SourceOrigin.FOLDER
+    reference: str = ""
+    """The branch, tag, or commit of a repository."""
+    subdirectory: str = ""
+
+    @property
+    def filename(self) -> str:
+        """The last part of the path, without a query."""
+        return self.location.path.partition("?")[0].rpartition("/")[2]
+
+    @property
+    def is_built(self) -> bool:
+        """Whether uv runs the build code of the source."""
+        return self.kind not in {SourceKind.INDEX, SourceKind.WHEEL}
+
+
+def parse_source(
+    address: str,
+    folder: Path | None = None,
+    *,
+    kind: SourceKind | None = None,
+    origin: SourceOrigin = SourceOrigin.FOLDER,
+    subdirectory: str = "",
+) -> PackageSource:
+    """Parse the URL or path of a package source.
+
+    Args:
+        address: The URL or path.
+        folder: The folder to which a path is relative. None: the working folder.
+        kind: The kind, if a setting or a key of a lock determines it. None: the URL
+            determines it, as in uv.
+        origin: The input that selects the source.
+        subdirectory: The subdirectory, unless the fragment contains it.
+
+    Raises:
+        UsageError: The URL is malformed, or contains a variable.
+    """
+    fault = find_url_fault(address)
+    if fault:
+        raise malformed_url_error(address, fault)
+    plain, _, fragment = remove_logins(address).partition("#")
+    reference = ""
+    if plain.startswith("git+"):
+        kind = SourceKind.REPOSITORY
+        plain, reference = _split_reference(plain.removeprefix("git+"))
+    location = Location.parse(plain, folder)
+    # Like uv, use the first value of the fragment.
+    parameters = reversed(parse_qsl(fragment))
+    inside = dict(parameters).get("subdirectory", subdirectory)
+    if inside and location.is_local and isdir(location.path):
+        location = Location.parse(str(Path(location.path, inside)))
+    return PackageSource(
+        kind=kind or _find_kind(plain, location),
+        address=remove_logins(address),
+        location=location,
+        origin=origin,
+        reference=reference,
+        subdirectory=inside,
+    )
+
+
+def _split_reference(address: str) -> tuple[str, str]:
+    """Split the URL of a repository into repository and reference."""
+    start = address.find("/", address.find("://") + 3)
+    at = address.rfind("@", start)
+    return (address[:at], address[at + 1 :]) if at >= 0 else (address, "")
+
+
+def _find_kind(address: str, location: Location) -> SourceKind:
+    """Return the kind of a requirement by URL or path, as in uv."""
+    if location.is_local and isdir(location.path):
+        return SourceKind.DIRECTORY
+    # For uv, the name of a link counts, not the name of its target.
+    path = urlsplit(address).path
+    # uv uses Git for other schemes with a plus sign, too.
+    if path.lower().endswith(".git") or "+" in location.server:
+        return SourceKind.REPOSITORY
+    return SourceKind.WHEEL if path.endswith(".whl") else SourceKind.ARCHIVE
 
 
 def malformed_url_error(address: str, why: str) -> UsageError:

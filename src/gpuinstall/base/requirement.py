@@ -285,6 +285,13 @@ def normalize_file_url(address: str) -> str:
 
 
 def find_url_fault(address: str) -> str:
+    """Return why uv must not receive a URL or path, or an empty string."""
+    if re.search(r"\$\{\w+\}", remove_logins(address)):
+        return "uv would expand its variable (write the value, and put credentials into a netrc file)"
+    return find_syntax_fault(address)
+
+
+def find_syntax_fault(address: str) -> str:
     """Return why a URL is ambiguous for some programs, or ""."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):

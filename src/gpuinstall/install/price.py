@@ -291,11 +291,10 @@ def _check_sources(
 
     lock = fit.lock
     session = project.session
-    builds, site = find_builds(fit, comes, project)
-    introduced = frozenset(build.package for build in builds) - requested
+    builds, site = find_builds(fit, comes, project, requested)
     if session.sourcing.only_binary:
-        check_wheels(builds, introduced)
-    report_builds(builds, site, session.reporter, introduced)
+        check_wheels(builds)
+    report_builds(builds, site, session.reporter)
     check_builds(builds, site, here=True)
     check_repositories(lock, {build.package for build in builds}, session)
     if lock.local_only_packages:
@@ -309,7 +308,7 @@ def _check_sources(
     ]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, remote, session)
-    return introduced
+    return frozenset(build.package for build in builds if build.is_introduced)
 
 
 def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
@@ -325,7 +324,10 @@ def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
 
 
 def find_builds(
-    fit: CompatibleLock, names: Collection[str], project: Project
+    fit: CompatibleLock,
+    names: Collection[str],
+    project: Project,
+    requested: Collection[str] | None = None,
 ) -> tuple[list[SourceBuild], BuildContext]:
     """Return the packages to build from source, and their build environment.
 
@@ -333,6 +335,7 @@ def find_builds(
         fit: The lock file and its plan.
         names: The packages to install.
         project: The project.
+        requested: The packages that the user and the folder's files require. None: all.
     """
     from gpuinstall.lock.uv.builds import BuildContext, find_source_builds
 
@@ -354,7 +357,7 @@ def find_builds(
         else dataclasses.replace(package, wheels=None)
         for package in fit.lock.pylock.packages
     ]
-    builds = find_source_builds(packages)
+    builds = find_source_builds(packages, requested)
     return [build for build in builds if build.package in names], site
 
 

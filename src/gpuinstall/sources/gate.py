@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path, PureWindowsPath
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, PackageSource, SourceKind, SourceOrigin
 from gpuinstall.base.values import Value
 
 LIST = "Add the source to trusted-sources in ~/.config/gpuinstall/config.toml"
@@ -20,33 +19,16 @@ TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 """The hint for an untrusted source."""
 
 
-class SourceKind(Enum):
-    """Kind of a package source."""
-
-    INDEX = "an index or a page of files"
-    ADDRESS = "a requirement by address"
-    VCS = "a repository"
-    DIRECTORY = "a folder"
-    ARCHIVE = "a source archive"
-    WHEEL = "a wheel"
-
-
 class Entry(Value):
-    """Source of one package, selected by a file in a folder or by a lock."""
+    """Source of one package, with the facts that its check needs."""
 
-    kind: SourceKind
+    source: PackageSource
     shown: str
     """The text in messages, such as ``uv.toml: index-url``."""
-    location: Location
     is_reachable: bool = False
     """Whether the path is in the repository or in a requirement."""
     is_family: bool = False
     """Whether the package belongs to the torch family."""
-    is_from_lock: bool = False
-    is_requested: bool = False
-    """Whether the user requested the package or configured the source."""
-    subdirectory: str = ""
-    commit: str = ""
 
 
 class Policy(Value):
@@ -79,7 +61,7 @@ def find_rejection(entry: Entry, policy: Policy) -> Reason | None:
 def _check_subdirectory(entry: Entry, _: Policy) -> Reason | None:
     """Reject a subdirectory outside its repository, folder, or archive."""
     # Check Windows paths on all systems: a lock written on Linux may be installed there.
-    path = PureWindowsPath(entry.subdirectory)
+    path = PureWindowsPath(entry.source.subdirectory)
     if ".." in path.parts or path.anchor:
         message = f"{entry.shown} has a subdirectory outside its source tree"
         return Reason("lock-traversal", message)
@@ -88,8 +70,11 @@ def _check_subdirectory(entry: Entry, _: Policy) -> Reason | None:
 
 def _check_commit(entry: Entry, _: Policy) -> Reason | None:
     """Reject a repository in a lock without a full commit ID."""
-    is_locked = entry.kind is SourceKind.VCS and entry.is_from_lock
-    if is_locked and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", entry.commit):
+    source = entry.source
+    is_locked = (
+        source.kind is SourceKind.REPOSITORY and source.origin is SourceOrigin.LOCK
+    )
+    if is_locked and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", source.reference):
         message = f"{entry.shown} has no full commit ID"
         return Reason("unpinned", message)
     return None
@@ -100,10 +85,9 @@ def _check_locked_path(entry: Entry, policy: Policy) -> Reason | None:
 
     The path of a torch family package must be in find-links or in a requirement.
     """
-    is_local = entry.location.server == "file://"
-    if not (is_local and entry.is_from_lock) or entry.is_reachable:
-        return None
-    if entry.is_requested or policy.trusts(entry.location):
+    location = entry.source.location
+    is_locked = location.is_local and entry.source.origin is SourceOrigin.LOCK
+    if not is_locked or entry.is_reachable or policy.trusts(location):
         return None
     fault = "outside its repository"
     if entry.is_family:
@@ -113,31 +97,15 @@ def _check_locked_path(entry: Entry, policy: Policy) -> Reason | None:
 
 def _check_trust(entry: Entry, policy: Policy) -> Reason | None:
     """Reject a source that an untrusted folder selects."""
-    if policy.trusts_folder or entry.is_requested or policy.trusts(entry.location):
+    source = entry.source
+    is_own = source.origin is SourceOrigin.USER
+    if policy.trusts_folder or is_own or policy.trusts(source.location):
         return None
-    is_served_wheel = (
-        entry.kind is SourceKind.WHEEL and entry.location.server != "file://"
-    )
-    # ``check_hosts`` compares the hosts of wheels with the configured sources.
-    if is_served_wheel:
+    is_served_wheel = source.kind is SourceKind.WHEEL and not source.location.is_local
+    # ``check_hosts`` compares the hosts of locked wheels with the configured sources.
+    if is_served_wheel and source.origin is not SourceOrigin.FOLDER:
         return None
     return Reason("folder-not-trusted", f"{entry.shown} is not trusted")
 
 
 _RULES = (_check_subdirectory, _check_commit, _check_locked_path, _check_trust)
-
-
-def parse_source_location(address: str, folder: Path | None = None) -> Location:
-    """Parse the URL or path of a source, without its commit and fragment.
-
-    Args:
-        address: The URL or path.
-        folder: The folder to which a path is relative.
-
-    Raises:
-        UsageError: The URL is malformed.
-    """
-    plain = address.partition("#")[0]
-    if plain.startswith("git+"):
-        plain = re.sub(r"@[^/@]*\Z", "", plain.removeprefix("git+"))
-    return Location.parse(plain, folder)

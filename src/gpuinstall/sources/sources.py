@@ -14,7 +14,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
-from gpuinstall.base.location import Location, malformed_url_error
+from gpuinstall.base.location import (
+    Location,
+    SourceKind,
+    SourceOrigin,
+    malformed_url_error,
+    parse_source,
+)
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import (
     Requirement,
@@ -28,9 +34,7 @@ from gpuinstall.sources.gate import (
     TRUST,
     Entry,
     Policy,
-    SourceKind,
     find_rejection,
-    parse_source_location,
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -279,7 +283,7 @@ class Sources(Value):
     def has_files_at(self, location: Location) -> bool:
         """Return whether a path is in a local index or find-links folder."""
         places = map(Location.parse, self.places)
-        return location.server == "file://" and any(map(location.is_from, places))
+        return location.is_local and any(map(location.is_from, places))
 
     @property
     def has_further_indexes(self) -> bool:
@@ -414,15 +418,16 @@ class Sources(Value):
                     )
         if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
             location = Location.parse(setting.value, folder)
-            is_path = location.server == "file://"
-            is_inside = is_path and location.is_from(Location.parse(str(folder)))
+            is_inside = location.is_local and location.is_from(
+                Location.parse(str(folder))
+            )
             if effect is Effect.LOCATED and is_inside:
                 # A trusted project was already checked, unlike the files in an archive.
                 is_archive = isfile(location.path)
                 return replace(
                     setting, is_own=self.policy.trusts_folder and not is_archive
                 )
-            if is_path:
+            if location.is_local:
                 file = folder / setting.file
                 owner = file if exists(file) else folder
                 check_outside(Path(location.path), owner, setting.place)
@@ -474,13 +479,10 @@ class Sources(Value):
             default: The default index.
         """
         for index in self.indexes_for(name, default)[:1]:
-            entry = Entry(
-                SourceKind.ARCHIVE,
-                f"{shorten(package)} from {index}",
-                parse_source_location(index),
-                is_requested=name in self.policy.requested,
-            )
-            self._check_entries([entry])
+            is_own = name in self.policy.requested
+            origin = SourceOrigin.USER if is_own else SourceOrigin.FOLDER
+            source = parse_source(index, kind=SourceKind.SDIST, origin=origin)
+            self._check_entries([Entry(source, f"{shorten(package)} from {index}")])
 
     def _check_entries(self, entries: Iterable[Entry]) -> None:
         """Raise UsageError if ``gate`` rejects a source."""
@@ -537,8 +539,7 @@ class Sources(Value):
             address: The URL in the metadata of another package.
         """
         shown = f"{name} from {shorten(redact(address))}"
-        entry = Entry(SourceKind.ADDRESS, shown, parse_source_location(address))
-        self._check_entries([entry])
+        self._check_entries([Entry(parse_source(address), shown)])
 
     def check_reported(self, requirement: Requirement) -> None:
         """Check that a URL was reported to the user before its use."""
@@ -558,12 +559,12 @@ def _make_entry(setting: SourceSetting) -> Entry:
     """Convert a setting to an entry for the checks in ``gate``."""
     is_address = setting.row.key == BY_ADDRESS
     shown = shorten(redact(setting.value)) if is_address else setting.row.key
-    return Entry(
-        SourceKind.ADDRESS if is_address else SourceKind.INDEX,
-        f"{setting.file}: {shown}",
-        parse_source_location(setting.value),
-        is_requested=setting.is_own,
+    source = parse_source(
+        setting.value,
+        kind=None if is_address else SourceKind.INDEX,
+        origin=SourceOrigin.USER if setting.is_own else SourceOrigin.FOLDER,
     )
+    return Entry(source, f"{setting.file}: {shown}")
 
 
 def read_sources(

@@ -67,7 +67,22 @@ def test_package_without_wheel_is_built_from_source():
         {
             "name": "d",
             "archive": {
-                "url": "https://files.example/d-1-py3-none-any.whl",
+                "url": "https://files.example/d-1-py3-none-any.whl?a=1",
+                "hashes": HASHES,
+            },
+        },
+        {
+            "name": "e",
+            "archive": {
+                "url": "https://files.example/e-1.tar.gz?x=.whl",
+                "hashes": HASHES,
+            },
+        },
+        {
+            "name": "f",
+            "sdist": {
+                "name": "f-1.tar.gz",
+                "url": "https://files.example/f-1-py3-none-any.whl",
                 "hashes": HASHES,
             },
         },
@@ -80,6 +95,8 @@ def test_package_without_wheel_is_built_from_source():
         "a": "the folder .",
         "b": "commit 000000000000 of https://git.example/b",
         "c": "an archive",
+        "e": "an archive",
+        "f": "its sdist",
     }
 
 
@@ -136,9 +153,9 @@ def test_build_notice_counts_omitted_environment_variables(site):
             lines.append(f"{label} {text}")
 
     place = site._replace(environ={"GH_PAT": "s3cret", "MINE": "1"})
-    builds = find_source_builds([with_sdist("x", "1.0")])
-    report_builds(builds, place, Quiet())
-    report_builds(builds, place, Quiet(), {"x"})
+    packages = [with_sdist("x", "1.0")]
+    report_builds(find_source_builds(packages), place, Quiet())
+    report_builds(find_source_builds(packages, requested=()), place, Quiet())
     start = "Source x 1.0 is built from its sdist, without"
     assert lines == [
         f"{start} 1 environment variable",

@@ -118,8 +118,9 @@ def test_malformed_index_is_rejected_with_its_file(read, tmp_path):
         'extra-index-url = ["./${NAME}"]',
     ):
         path = _write(tmp_path / "uv.toml", text)
-        with pytest.raises(UsageError, match=f"{path}: .* cannot be applied"):
+        with pytest.raises(UsageError) as rejected:
             read()
+        assert rejected.value.message.startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize(

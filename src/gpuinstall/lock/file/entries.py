@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache, cached_property
-from os.path import exists, isdir
+from os.path import exists
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_outside, expand_home, real_path
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, SourceOrigin, parse_source
 from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import load_catalog
-from gpuinstall.sources.gate import (
-    LIST,
-    TRUST,
-    Entry,
-    SourceKind,
-    find_rejection,
-    parse_source_location,
-)
+from gpuinstall.lock.file.lock import parse_package_source
+from gpuinstall.sources.gate import LIST, TRUST, Entry, find_rejection
 from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.sources import Sources
 
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from gpuinstall.base.requirement import Requirement
-    from gpuinstall.lock.file.lock import Lock, PackageSource
+    from gpuinstall.lock.file.lock import Lock, LockEntry
     from gpuinstall.sources.session import Session
 
 
@@ -61,7 +55,7 @@ class LockGate(Value):
     """Whether the current command resolved the lock."""
 
     def find_rejections(
-        self, lock: Lock, selected: Iterable[PackageSource] = ()
+        self, lock: Lock, selected: Iterable[LockEntry] = ()
     ) -> Iterator[Reason]:
         """Yield the reasons for rejecting package sources in a lock file.
 
@@ -80,7 +74,7 @@ class LockGate(Value):
             if reason:
                 yield reason
 
-    def check(self, lock: Lock, selected: Iterable[PackageSource] = ()) -> None:
+    def check(self, lock: Lock, selected: Iterable[LockEntry] = ()) -> None:
         """Raise LockError if a package source in a lock file is rejected."""
         for reason in self.find_rejections(lock, selected):
             raise LockError(
@@ -90,16 +84,17 @@ class LockGate(Value):
                 hint=LIST if reason.code == "lock-traversal" else TRUST,
             )
 
-    def _list_entries(self, sources: Iterable[PackageSource]) -> Iterator[Entry]:
+    def _list_entries(self, sources: Iterable[LockEntry]) -> Iterator[Entry]:
         root = Location("file://", str(find_repository(self.folder)))
         places = (
-            (package, source, written)
-            for package, source in sources
-            for written in (source.path, getattr(source, "url", None))
-            if written
+            (owner, source)
+            for owner, entry in sources
+            for source in parse_package_source(
+                owner, entry, self.folder, self._find_origin(owner)
+            )
         )
-        for package, source, written in places:
-            location = _locate_source(source, written, self.folder)
+        for package, source in places:
+            location = source.location
             is_family = package.name in load_catalog().family
             is_reachable = (
                 (location.is_below(root) and not is_family)
@@ -107,19 +102,19 @@ class LockGate(Value):
                 or self._is_required_in_folder(location)
             )
             yield Entry(
-                _classify_source(package, source, written),
-                f"{package.name} from {shorten(redact(written))}",
-                location,
+                source,
+                f"{package.name} from {shorten(redact(source.address))}",
                 is_reachable=is_reachable,
                 is_family=is_family,
-                is_from_lock=not self.is_resolved,
-                # Requesting a package on the command line does not approve an existing
-                # lock's source.
-                is_requested=self.is_resolved
-                and package.name in self.sources.policy.requested,
-                subdirectory=getattr(source, "subdirectory", "") or "",
-                commit=getattr(source, "commit_id", ""),
             )
+
+    def _find_origin(self, package: Package) -> SourceOrigin:
+        # Requesting a package on the command line does not approve an existing lock's
+        # source.
+        if not self.is_resolved:
+            return SourceOrigin.LOCK
+        is_requested = package.name in self.sources.policy.requested
+        return SourceOrigin.USER if is_requested else SourceOrigin.RESOLUTION
 
     def _is_required_in_folder(self, location: Location) -> bool:
         """Return whether a requirement has a location inside the folder."""
@@ -137,26 +132,8 @@ class LockGate(Value):
             if requirement.url:
                 with suppress(UsageError):
                     path = str(expand_home(requirement.url))
-                    places.add(parse_source_location(path, self.folder))
+                    places.add(parse_source(path, self.folder).location)
         return places
-
-
-def _locate_source(source: Any, written: str, folder: Path) -> Location:
-    """Return the location of a package source, including its subdirectory."""
-    location = parse_source_location(written, folder)
-    inside = getattr(source, "subdirectory", "")
-    if inside and location.server == "file://" and isdir(location.path):
-        return Location.parse(str(Path(location.path, inside)))
-    return location
-
-
-def _classify_source(package: Package, source: Any, written: str) -> SourceKind:
-    if source is package.vcs:
-        return SourceKind.VCS
-    if source is package.directory:
-        return SourceKind.DIRECTORY
-    is_wheel = written.partition("#")[0].endswith(".whl")
-    return SourceKind.WHEEL if is_wheel else SourceKind.ARCHIVE
 
 
 def check_repositories(lock: Lock, names: Collection[str], session: Session) -> None:

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.location import SourceKind
 from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
     Constraint,
@@ -24,9 +25,10 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.file.lock import (
     Lock,
-    PackageSource,
+    LockEntry,
     Record,
     parse_lock_filename,
+    parse_package_source,
     read_lock,
 )
 from gpuinstall.lock.file.target import GLIBC, Target, find_locks
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.lock.file.entries import LockGate
 
-_ARCHIVED = re.compile(r".*[/\\]|-\d[^/\\]*$")
-"""The folder and version around a package name in the path of an archive."""
+_VERSION = re.compile(r"-\d.*$")
+"""The version and suffix in the name of an archive."""
 OTHER_REQUEST = "other-request"
 """The reason code for a lock file with another request."""
 
@@ -296,14 +298,12 @@ def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield locked PyTorch packages that would be built from source."""
     from_wheels = set()
     archived = set()
-    for package, source in lock.package_sources:
-        if not hasattr(source, "hashes"):
-            continue
-        path, *_ = (source.url or source.path or "").split("#")
-        if path.endswith(".whl"):
-            from_wheels.add(package.name)
-        else:
-            archived.add(normalize_name(_ARCHIVED.sub("", path)))
+    for package, entry in lock.package_sources:
+        for source in parse_package_source(package, entry):
+            if not source.is_built:
+                from_wheels.add(package.name)
+            elif source.kind in {SourceKind.SDIST, SourceKind.ARCHIVE}:
+                archived.add(normalize_name(_VERSION.sub("", source.filename)))
     built = (lock.names & catalog.family) - from_wheels
     built |= archived & catalog.family
     if built:
@@ -384,7 +384,7 @@ def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:
     return marker_environment(machine.os, machine.arch, full)
 
 
-def select_sources(lock: Lock, python: str, machine: Machine) -> list[PackageSource]:
+def select_sources(lock: Lock, python: str, machine: Machine) -> list[LockEntry]:
     """Return the locked packages that a machine installs, with their sources.
 
     Raises:

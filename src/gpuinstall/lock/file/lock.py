@@ -19,10 +19,15 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document, real_path
+from gpuinstall.base.location import (
+    PackageSource,
+    SourceKind,
+    SourceOrigin,
+    parse_source,
+)
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     TextOrigin,
-    find_url_fault,
     parse_constraint,
     parse_line,
     parse_requirement,
@@ -31,7 +36,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import MAX_NAMES, has_login, shorten
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
 if TYPE_CHECKING:
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
     _Versions = Mapping[str, str]
 
-PackageSource = tuple["Package", Any]
+LockEntry = tuple["Package", Any]
 Packages = Sequence["Package"]
 """A locked package, with its file, folder, or repository."""
 
@@ -365,7 +370,7 @@ class Lock(Value):
         return [name for name in self.packages_without_url if name not in elsewhere]
 
     @cached_property
-    def package_sources(self) -> list[PackageSource]:
+    def package_sources(self) -> list[LockEntry]:
         """All locked files, folders, and repositories."""
         return list_package_sources(self.pylock.packages)
 
@@ -417,14 +422,51 @@ class Lock(Value):
         return parse(self.name, tomli_w.dumps(document))
 
 
-def list_package_sources(packages: Packages) -> list[PackageSource]:
+def list_package_sources(packages: Packages) -> list[LockEntry]:
     """Return all files, folders, and repositories of packages."""
-    sources: list[PackageSource] = []
+    sources: list[LockEntry] = []
     for package in packages:
         files = (*(package.wheels or ()), package.sdist, package.archive)
         places = (*files, package.directory, package.vcs)
         sources += [(package, one) for one in places if one]
     return sources
+
+
+def parse_package_source(
+    package: Package,
+    entry: Any,
+    folder: Path | None = None,
+    origin: SourceOrigin = SourceOrigin.LOCK,
+) -> list[PackageSource]:
+    """Parse the path and the URL of a file, folder, or repository in a lock.
+
+    Args:
+        package: The package.
+        entry: The file, folder, or repository.
+        folder: The folder of the lock file.
+        origin: The input that selects the source.
+    """
+    kinds = (
+        (package.vcs, SourceKind.REPOSITORY),
+        (package.directory, SourceKind.DIRECTORY),
+        (package.sdist, SourceKind.SDIST),
+        # The URL determines whether an archive is a wheel.
+        (package.archive, None),
+    )
+    kind = next((kind for one, kind in kinds if one is entry), SourceKind.WHEEL)
+    sources = [
+        parse_source(
+            address,
+            folder,
+            kind=kind,
+            origin=origin,
+            subdirectory=getattr(entry, "subdirectory", None) or "",
+        )
+        for address in (entry.path, getattr(entry, "url", None))
+        if address
+    ]
+    commit = getattr(entry, "commit_id", "")
+    return [replace(source, reference=commit) for source in sources]
 
 
 def list_locked_files(packages: Packages) -> tuple[LockedFile, ...]:
@@ -450,7 +492,7 @@ def list_versions(packages: Packages) -> dict[str, str]:
     return {package.name: str(package.version or "") for package in packages}
 
 
-def list_files_with_url(sources: Iterable[PackageSource]) -> tuple[LockedFile, ...]:
+def list_files_with_url(sources: Iterable[LockEntry]) -> tuple[LockedFile, ...]:
     """Return the files with a URL."""
     return tuple(
         LockedFile(package.name, source.url, source.hashes.get("sha256"))
@@ -545,13 +587,14 @@ def _check_sources(lock: Lock) -> None:
         name = package.name
         if len(source.path or "") > _LONGEST_PATH:
             raise _malformed_error(lock.name, f"has a path for {name} that is too long")
+        try:
+            parse_package_source(package, source)
+        except UsageError as error:
+            raise _malformed_error(
+                lock.name, f"has a malformed URL for {name}: {error.message}"
+            ) from None
         if source is package.directory:
             continue
-        fault = find_url_fault(source.url or "") or _find_url_error(source.url or "")
-        if fault:
-            raise _malformed_error(
-                lock.name, f"has a malformed URL for {name}: {fault}"
-            )
         check = _check_repository if source is package.vcs else _check_file
         check(lock.name, name, source)
 
@@ -574,15 +617,6 @@ def _login_error(lock: str, package: str) -> LockError:
     message = f"{lock}: the URL of {package} contains a user name or password"
     hint = "gpuinstall lock --upgrade   # rebuilds it without the credentials"
     return LockError("lock-credentials", message, hint=hint)
-
-
-def _find_url_error(url: str) -> str:
-    """Return why a URL cannot be parsed, or an empty string."""
-    try:
-        _ = urlsplit(url).port
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _malformed_error(name: str, fault: str) -> LockError:

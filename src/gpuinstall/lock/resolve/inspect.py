@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.location import SourceKind
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
@@ -21,7 +22,7 @@ from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.builds import SDIST, find_source_builds
+from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
     Compatibility,
@@ -401,4 +402,4 @@ def find_sdists(resolution: UvResolution) -> list[str]:
     Folders and repositories are omitted, because the user selected them.
     """
     builds = find_source_builds(resolution.packages)
-    return [build.package for build in builds if build.origin == SDIST]
+    return [build.package for build in builds if build.source.kind is SourceKind.SDIST]

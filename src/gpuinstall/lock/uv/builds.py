@@ -11,13 +11,14 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tomli_w
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.location import PackageSource, SourceKind, SourceOrigin
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import format_count, is_verbose, join_names
@@ -25,17 +26,17 @@ from gpuinstall.base.uv import BuildVariables
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import data_files
-from gpuinstall.lock.file.lock import Packages
+from gpuinstall.lock.file.lock import (
+    Packages,
+    list_package_sources,
+    parse_package_source,
+)
 from gpuinstall.machine.nvidia.toolchain import (
     COMPILED_FOR,
     create_toolkit_fix,
     find_compiler,
 )
 
-if TYPE_CHECKING:
-    from packaging.pylock import Package
-
-SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
 WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
 
@@ -77,8 +78,24 @@ class SourceBuild(NamedTuple):
 
     package: str
     version: str
-    origin: str
+    source: PackageSource
     known: KnownBuild
+
+    @property
+    def origin(self) -> str:
+        """The source of the build, for messages."""
+        match self.source.kind:
+            case SourceKind.REPOSITORY:
+                return f"commit {self.source.reference[:12]} of {self.source.address}"
+            case SourceKind.DIRECTORY:
+                return f"the folder {self.source.address}"
+            case kind:
+                return str(kind.value)
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether only a lock requires the package."""
+        return self.source.origin is SourceOrigin.LOCK
 
     def __str__(self) -> str:
         return f"{self.package} {self.version}".strip()
@@ -117,39 +134,30 @@ class BuildContext(NamedTuple):
         return tuple(map(str, known))
 
 
-def find_source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
-    """Return the packages to build because they have no wheel."""
+def find_source_builds(
+    packages: Packages, requested: Collection[str] | None = None
+) -> list[SourceBuild]:
+    """Return the packages to build because they have no wheel.
+
+    Args:
+        packages: The packages of a lock.
+        requested: The packages that the user and the folder's files require. None: all.
+    """
     builds = []
-    for package in packages:
-        origin = _find_origin(package)
-        if not origin:
-            continue
-        build = SourceBuild(
-            package=package.name,
-            version=str(package.version or ""),
-            origin=origin,
-            known=load_known_builds().get(package.name, KnownBuild()),
-        )
-        builds.append(build)
-    return tuple(builds)
-
-
-def _find_origin(package: Package) -> str:
-    """Return the source of a build, or an empty string for a wheel."""
-    if package.wheels:
-        return ""
-    if package.sdist:
-        return SDIST
-    if package.vcs:
-        repository = package.vcs
-        return (
-            f"commit {repository.commit_id[:12]} of {repository.url or repository.path}"
-        )
-    if package.directory:
-        return f"the folder {package.directory.path}"
-    place = package.archive and (package.archive.url or package.archive.path)
-    is_wheel = place and place.partition("#")[0].endswith(".whl")
-    return "an archive" if place and not is_wheel else ""
+    without_wheels = [package for package in packages if not package.wheels]
+    for package, entry in list_package_sources(without_wheels):
+        is_required = requested is None or package.name in requested
+        origin = SourceOrigin.FOLDER if is_required else SourceOrigin.LOCK
+        built = [
+            source
+            for source in parse_package_source(package, entry, origin=origin)
+            if source.is_built
+        ]
+        for source in built[:1]:
+            known = load_known_builds().get(package.name, KnownBuild())
+            version = str(package.version or "")
+            builds.append(SourceBuild(package.name, version, source, known))
+    return builds
 
 
 def find_build_tools(packages: Packages) -> tuple[str, ...]:
@@ -170,10 +178,10 @@ def create_no_wheel_error(package: object) -> NoBuildError:
     return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
 
 
-def check_wheels(builds: Iterable[SourceBuild], introduced: Collection[str]) -> None:
+def check_wheels(builds: Iterable[SourceBuild]) -> None:
     """Raise NoBuildError for an sdist of an index or an introduced package."""
     for build in builds:
-        if build.origin == SDIST or build.package in introduced:
+        if build.source.kind is SourceKind.SDIST or build.is_introduced:
             raise create_no_wheel_error(build)
 
 
@@ -181,7 +189,6 @@ def report_builds(
     builds: Iterable[SourceBuild],
     site: BuildContext,
     reporter: Reporter,
-    introduced: Collection[str] = (),
 ) -> None:
     """Report source builds and their requirements.
 
@@ -189,13 +196,12 @@ def report_builds(
         builds: The packages without a wheel.
         site: The machine and environment of the builds.
         reporter: The reporter.
-        introduced: The packages that are in a lock, but in no requirement.
     """
     for build in builds:
         needs = [*format_build_needs(build.known, site.backend)]
         if needs_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch older than {CXX_20_SINCE}, for its C++17 headers")
-        given = BuildVariables(build.package in introduced, site.passed)
+        given = BuildVariables(build.is_introduced, site.passed)
         withheld = given.list_withheld(site.environ)
         if withheld:
             names = f": {join_names(withheld)}" if is_verbose() else ""

@@ -4,6 +4,7 @@ CARD_PYTHON ?= 3.12
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
 HEAVY := .venv-dev/heavy
+NEWEST := .venv-newest/bin/python
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
@@ -13,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS := true
 export PIP_USER := 0
 
-.PHONY: test test-only test-all torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
+.PHONY: test test-only test-all test-newest torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
 
 # Debian's Python has no venv and no pip: bootstrap.py installs the uv that creates the environment.
 DATA := $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
@@ -48,6 +49,15 @@ test-only: $(READY)
 
 test-all: lint types $(HEAVY)
 	$(TESTS)
+	$(MAKE) test-newest
+
+# The quick tests with the newest versions that pyproject.toml allows. bootstrap.py installs the pinned ones.
+test-newest: $(READY)
+	.venv-dev/bin/uv venv -q --clear --no-project --python $(PYTHON) .venv-newest
+	.venv-dev/bin/uv pip install -q --python $(NEWEST) --upgrade -e . --group dev
+	command -v cc > /dev/null || .venv-dev/bin/uv pip install -q --python $(NEWEST) --group compiler
+	$(NEWEST) -m tests.lab.environments
+	$(subst $(DEV),$(NEWEST),$(TESTS)) -m "not heavy and not network" --ignore tests/integration/test_bootstrap.py
 
 lint: $(READY)
 	$(DEV) -m ruff check .

@@ -320,11 +320,10 @@ def test_pure_wheel_replaces_rejected_native_wheel(folder, libraries, session):
 
     answer = resolve("twofold", session)
 
-    [package] = [one for one in answer.packages if one["name"] == "twofold"]
-    assert package["version"] == "2"
-    assert [wheel["url"].rpartition("/")[2] for wheel in package["wheels"]] == [
-        "twofold-2-py3-none-any.whl"
-    ]
+    [package] = [one for one in answer.packages if one.name == "twofold"]
+    assert str(package.version) == "2"
+    names = [wheel.url.rpartition("/")[2] for wheel in package.wheels]
+    assert names == ["twofold-2-py3-none-any.whl"]
 
 
 def test_pure_release_does_not_replace_compiled_release(folder, libraries, session):

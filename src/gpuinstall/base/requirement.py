@@ -57,9 +57,7 @@ _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
-_PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
-_BLANK_MARK = "\x1f"
-"""Placeholder for a blank in a path, which no input contains."""
+_PATH_WITH_BLANKS = rf"(?P<name>{_NAME})(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
@@ -534,32 +532,31 @@ def _parse_text(text: str) -> Requirement:
 
 def _parse_named(text: str) -> Requirement:
     """Parse a standard requirement, or a name and a path with blanks."""
-    written = text
     located = re.fullmatch(_PATH_WITH_BLANKS, text)
+    standard = text
     if located:
         # packaging accepts no blanks in a URL.
-        name, path, marker = located.groups("")
-        written = name + path.replace(" ", _BLANK_MARK) + marker
+        standard = located["name"].rpartition("@")[0] + (located["marker"] or "")
     try:
-        parsed = parse_standard_requirement(written)
+        parsed = parse_standard_requirement(standard)
     except (ValueError, RecursionError) as error:
         malformed = _malformed(text, "requirement", error)
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text)
         if single:
             malformed.hint = f"Write {single[1]}=={single[2]} instead of {text}"
         raise malformed from None
-    url = parsed.url
     parsed.name = normalize_name(parsed.name)
     parsed.extras = set(map(normalize_name, parsed.extras))
-    return Requirement(
+    requirement = Requirement(
         parsed.name,
-        str(parsed).replace(_BLANK_MARK, " "),
+        str(parsed),
         extras=tuple(sorted(parsed.extras)),
         clauses=str(parsed.specifier),
-        url=url and url.replace(_BLANK_MARK, " "),
+        url=parsed.url,
         marker=parsed.marker,
         written=text,
     )
+    return requirement.with_url(located["path"]) if located else requirement
 
 
 def _parse_address(form: re.Match[str]) -> Requirement:

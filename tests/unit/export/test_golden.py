@@ -3,6 +3,7 @@
 To rewrite the files: ``python -m tests.unit.export.test_golden``.
 """
 
+from importlib.metadata import version
 from pathlib import Path
 
 from gpuinstall.export.dockerfile import format_dockerfile, format_image_dockerfile
@@ -19,8 +20,8 @@ WITH_JUPYTER = [
 
 
 def written():
-    """Return the text of every format, by file name."""
-    return {
+    """Return the text of every format without uv's version, by file name."""
+    texts = {
         "requirements.txt": format_requirements_file(cuda_lock()),
         "environment.yml": format_conda_environment(cuda_lock()),
         "pyproject.toml": format_uv_tables(LOCKS, "https://index.example/whl"),
@@ -32,6 +33,8 @@ def written():
         ),
         "Dockerfile.project": format_dockerfile(cuda_lock("cu126", PROJECT)),
     }
+    installed = f"uv:{version('uv')} "
+    return {name: text.replace(installed, "uv:X.Y.Z ") for name, text in texts.items()}
 
 
 def test_exports_equal_the_golden_files():

@@ -209,6 +209,7 @@ def lock(
         values.replace(request, targets=names),
         files=read_extras(place, request),
         only=bool(request.requirements),
+        machine=machine,
         is_read_only=True,
     )
     with (
@@ -216,7 +217,7 @@ def lock(
         lock_files_mutex(project.paths, reporter),
     ):
         request = read_request(project)
-        requests = make_lock_requests(project, request, machine)
+        requests = make_lock_requests(project, request)
         return write_locks(
             project.folder,
             requests,

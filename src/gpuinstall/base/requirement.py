@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.machine import Machine, platform_processor
+from gpuinstall.base.machine import platform_processor
 from gpuinstall.base.text import remove_logins, shorten
 from gpuinstall.base.values import Value, astuple, replace
 
@@ -48,6 +48,7 @@ _REPOSITORIES = {
 """Packages whose repository has a different name."""
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
+_EXTRA_COMPARISON = r'extra (==|!=) "([^"]*)"|"([^"]*)" (==|!=) extra\b'
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAME = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*)"
 _NAMED = rf"{_NAME}(?P<rest>\S.*)"
@@ -193,32 +194,16 @@ class Requirement(Value):
         """Return whether a version satisfies the requirement."""
         return self.specifier is None or self.specifier.contains(version)
 
-    def matches_environment(
-        self,
-        environment: Mapping[str, str],
-        extras: Iterable[str] = ("",),
+    def applies_in(
+        self, environment: Mapping[str, str], extras: Iterable[str] = ()
     ) -> bool:
-        """Return whether the requirement's marker is true in an environment.
+        """Return whether the requirement's marker holds.
 
         Args:
-            environment: The marker values from ``marker_environment``.
-            extras: The requested extras of the requiring package. "" means none.
+            environment: The values of ``marker_environment``.
+            extras: The requested extras of the requiring package.
         """
-        marker = self.marker
-        return marker is None or any(
-            marker.evaluate({**environment, "extra": extra}) for extra in extras
-        )
-
-    def applies_on(self, machine: Machine, python: str) -> bool:
-        """Return whether the requirement's marker is true on a machine.
-
-        Args:
-            machine: The machine, which may be another one.
-            python: The Python version.
-        """
-        return self.matches_environment(
-            marker_environment(machine.os, machine.arch, python)
-        )
+        return marker_holds(self.marker, environment, extras)
 
     def at(self, origin: TextOrigin) -> Self:
         """Return a copy of the requirement with another origin."""
@@ -333,6 +318,44 @@ def parse_standard_marker(text: str) -> Marker:
 
     with _PARSING:
         return Marker(text)
+
+
+def marker_holds(
+    marker: Marker | str | None,
+    environment: Mapping[str, str] | None = None,
+    extras: Iterable[str] = (),
+    groups: Iterable[str] = (),
+) -> bool:
+    """Return whether a marker is true for a target, its Python, and extras.
+
+    Args:
+        marker: The marker. In uv.lock, ``extra-5-paper-gpu`` is the extra gpu of the
+            project paper. An empty marker is always true.
+        environment: The values of ``marker_environment``. None: the running Python.
+        extras: The selected extras.
+        groups: The selected dependency groups.
+    """
+    if not marker:
+        return True
+    if isinstance(marker, str):
+        marker = parse_standard_marker(marker)
+    text = str(marker)
+    if "extra" in text:
+        selected = {("extra", normalize_name(name)) for name in extras}
+        selected |= {("group", normalize_name(name)) for name in groups}
+
+        def evaluate(match: re.Match[str]) -> str:
+            kind, name = "extra", match[2] or match[3] or ""
+            of_uv = re.fullmatch(r"(extra|group)-(\d{1,4})-(.*)", name)
+            if of_uv:
+                kind, name = of_uv[1], of_uv[3][int(of_uv[2]) + 1 :]
+            is_selected = (kind, normalize_name(name)) in selected
+            is_equal = "==" in {match[1], match[4]}
+            return f"python_version {'>=' if is_selected == is_equal else '<'} '3'"
+
+        # packaging evaluates a marker for only one extra.
+        marker = parse_standard_marker(re.sub(_EXTRA_COMPARISON, evaluate, text))
+    return marker.evaluate(dict(environment or {}))
 
 
 _OPPOSITES = {

@@ -86,11 +86,14 @@ class LockGroup(click.Group):
 def command(options: CommandOptions) -> Outcome:
     """Write lock files, or report how they would change."""
     machine = options.read_other_machine()
-    with options.open_project(is_read_only=True) as project, ExitStack() as stack:
+    with (
+        options.open_project(machine=machine, is_read_only=True) as project,
+        ExitStack() as stack,
+    ):
         if not options.dry_run:
             stack.enter_context(lock_files_mutex(project.paths, options.terminal))
         request = read_request(project)
-        requests = make_lock_requests(project, request, machine)
+        requests = make_lock_requests(project, request)
         return _write_locks(options, requests, project)
 
 

@@ -30,6 +30,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value, replace
+from gpuinstall.plan.python import RUNNING_PYTHON
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -413,6 +414,9 @@ class CommandOptions:
             relax=self.relax,
             sourcing=self.sourcing,
         )
+        if not self.machine:
+            # The options for a machine describe no Python.
+            request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
         base = None
         if self.python and not self.into:
             from gpuinstall.machine.pythons import select_base_python

@@ -22,7 +22,6 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import choose_locked_torch, find_newer_torch
-from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
@@ -38,18 +37,13 @@ from gpuinstall.project.request import read_request
 )
 def command(options: CommandOptions) -> Outcome:
     """Select a torch build for this machine or another one."""
-    request = options.settings.request
     newest = None
     if options.gpu_names:
         from gpuinstall.plan.alternatives import find_newest_branch
 
         newest = partial(find_newest_branch, catalog=load_catalog())
-        # A machine given by --gpu has no Python.
-        request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     selected = options.read_other_machine(newest)
-    with options.open_project(
-        request=request, machine=selected, is_read_only=True
-    ) as project:
+    with options.open_project(machine=selected, is_read_only=True) as project:
         machine = project.machine
         if selected is None:
             from gpuinstall.environments.records import warn_unfinished

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, file_sha256, open_regular, parse_json
 from gpuinstall.base.location import Location
-from gpuinstall.base.requirement import normalize_name, parse_standard_requirement
+from gpuinstall.base.requirement import (
+    marker_holds,
+    normalize_name,
+    parse_standard_requirement,
+)
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -179,7 +183,7 @@ def find_top_packages(
         names = {
             normalize_name(one.name)
             for one in package.read_requirements()
-            if one.marker is None or one.marker.evaluate()
+            if marker_holds(one.marker)
         }
         # "pandas[all]" requires pandas itself.
         required |= names - {package.name}
@@ -200,7 +204,7 @@ def find_unmet_requirements(
     """
     for package in packages:
         for requirement in package.read_requirements():
-            if requirement.marker and not requirement.marker.evaluate(environment):
+            if not marker_holds(requirement.marker, environment):
                 continue
             version = versions.get(normalize_name(requirement.name))
             # An installed pre-release was requested explicitly.

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.versions import Backend
@@ -129,7 +130,7 @@ def find_lock_systems(lock: Lock) -> list[tuple[str, str]]:
     systems = []
     for os, arch in _PLATFORMS:
         values = Target("cpu", os, arch).environment(python)
-        if not markers or any(marker.evaluate(values) for marker in markers):
+        if not markers or any(marker_holds(marker, values) for marker in markers):
             systems.append((os, arch))
     return systems
 

@@ -93,7 +93,7 @@ def _plan_request(
     program_constraints: ProgramConstraints | None,
 ) -> Plan | Rejected | NoCandidate:
     """Select a build for a request without explaining a failure."""
-    demand = parse_request(request, catalog.family, machine)
+    demand = parse_request(request, catalog, machine)
     rules = create_rules(
         machine, catalog, {backend.kind for backend in demand.backends}
     )

@@ -13,7 +13,7 @@ from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
-from gpuinstall.plan.demand import Demand
+from gpuinstall.plan.demand import Demand, prefer_python
 from gpuinstall.plan.values import ProgramConstraints
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class PlanContext(Value, eq=False):
         """The CUDA versions in package and extra names, by requirement."""
         cuda_names: dict[str, CudaName] = {}
         for requirement in self.demand.others:
-            # Evaluate markers for the default Python version, because the Python version is selected later.
-            if not requirement.applies_on(self.machine, self.catalog.settled_python):
+            if not requirement.applies_in(self.demand.markers):
                 continue
             rows = self.catalog.cuda_names()
             extras = [f"{requirement.name}[{extra}]" for extra in requirement.extras]
@@ -97,20 +96,19 @@ class PlanContext(Value, eq=False):
         the newest, and finally a version to download.
         """
         compatible = self.compatible_pythons(build)
-        for python in self.demand.pythons_to_try:
-            if python in compatible:
-                return python
+        if not compatible:
+            return ""
+        to_try = self.demand.pythons_to_try
+        python = prefer_python(
+            sorted(compatible, key=version_key, reverse=True),
+            to_try,
+            self.catalog.settled_python,
+        )
         # If the machine's Python versions are unknown, assume that any version is available.
         may_download = (
             self.demand.request.managed_pythons or self.machine.pythons is None
         )
-        if not compatible or not may_download:
-            return ""
-        newest = version_key(self.catalog.settled_python)
-        settled = [python for python in compatible if version_key(python) <= newest]
-        if settled:
-            return max(settled, key=version_key)
-        return min(compatible, key=version_key)
+        return python if may_download or python in to_try else ""
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return a copy of the context with only the selected GPUs."""

@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import Requirement, parse_specifier, requirement_names
+from gpuinstall.base.requirement import (
+    Requirement,
+    marker_environment,
+    parse_specifier,
+    requirement_names,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend, looks_like_tag, version_key
 from gpuinstall.machine.vendors import find_supported_backend
 from gpuinstall.plan.python import list_installed_pythons
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog.catalog import Catalog
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 """The Python versions that a request can include, newest first."""
@@ -48,6 +56,9 @@ class Demand(Value, eq=False):
     pythons_to_try: tuple[str, ...]
     """The preferred Python versions, then installed versions, newest first."""
 
+    markers: Mapping[str, str]
+    """The marker values before a build is selected."""
+
     preferred_backend: Backend | None = None
 
     def allows(self, torch: Version) -> bool:
@@ -64,21 +75,61 @@ def allows_python(requested: SpecifierSet, python: str) -> bool:
     return any(map(requested.contains, patches))
 
 
-def parse_request(
-    request: Request,
-    family: frozenset[str],
-    machine: Machine,
-) -> Demand:
+def prefer_python(pythons: Sequence[str], to_try: Iterable[str], settled: str) -> str:
+    """Return the preferred Python version among possible ones.
+
+    Args:
+        pythons: The possible versions.
+        to_try: The versions to prefer, best first.
+        settled: The version to download, or the nearest one.
+    """
+    for python in to_try:
+        if python in pythons:
+            return python
+    older = [one for one in pythons if version_key(one) <= version_key(settled)]
+    return max(older or pythons[-1:], key=version_key)
+
+
+def create_marker_values(
+    request: Request, machine: Machine, catalog: Catalog
+) -> dict[str, str]:
+    """Return the marker values for a machine and its preferred Python.
+
+    The selected build may require another Python, but the selection itself depends on
+    markers.
+    """
+    pythons = _list_requested_pythons(request)
+    to_try = _list_pythons_to_try(request, machine)
+    python = prefer_python(pythons or _PYTHONS, to_try, catalog.settled_python)
+    return marker_environment(machine.os, machine.arch, python)
+
+
+def _list_requested_pythons(request: Request) -> list[str]:
+    """Return the Python versions that a request allows, newest first."""
+    if not request.python:
+        return [*_PYTHONS]
+    requested = parse_requested_python(request.python)
+    return [python for python in _PYTHONS if allows_python(requested, python)]
+
+
+def _list_pythons_to_try(request: Request, machine: Machine) -> tuple[str, ...]:
+    """Return the preferred Python versions, then the installed ones."""
+    own = sorted(list_installed_pythons(machine), key=version_key, reverse=True)
+    return (*request.preferred_pythons, *own)
+
+
+def parse_request(request: Request, catalog: Catalog, machine: Machine) -> Demand:
     """Parse a request, and evaluate its markers for a machine.
 
     Args:
         request: The request to parse.
-        family: The package names of torch and its companions.
+        catalog: The catalog with the family of torch and the default Python.
         machine: The machine that determines the marker values.
 
     Raises:
         UsageError: The request is malformed.
     """
+    family = catalog.family
     requirements = list(request.requirements)
     names = {"torch", *requirement_names(requirements)}
     # A constraint does not request a package. Keep a constraint with a URL, so that it is rejected below.
@@ -87,22 +138,14 @@ def parse_request(
         for constraint in request.constraints
         if constraint.name in family and (constraint.name in names or constraint.url)
     ]
-    pythons = list(_PYTHONS)
-    if request.python:
-        python = parse_requested_python(request.python)
-        pythons = [one for one in _PYTHONS if allows_python(python, one)]
-    own = sorted(list_installed_pythons(machine), key=version_key, reverse=True)
-    to_try = (*request.preferred_pythons, *own)
-    # The Python version depends on the build, which depends on requirements with Python markers. Assume a version first.
-    available = [one for one in to_try if one in pythons]
-    first_python = (*available, *pythons, *_PYTHONS)[0]
+    markers = create_marker_values(request, machine, catalog)
     labels = []
     companions: dict[str, Requirement] = {}
     others = []
     for requirement in requirements:
         if requirement.name not in family:
             others.append(requirement)
-        elif requirement.applies_on(machine, first_python):
+        elif requirement.applies_in(markers):
             public, own_labels = _split_labels(requirement)
             labels += own_labels
             earlier = companions.get(public.name)
@@ -118,8 +161,9 @@ def parse_request(
             map(_parse_backend, filter(None, (request.backend, *labels)))
         ),
         is_labeled=bool(labels),
-        pythons=frozenset(pythons),
-        pythons_to_try=to_try,
+        pythons=frozenset(_list_requested_pythons(request)),
+        pythons_to_try=_list_pythons_to_try(request, machine),
+        markers=markers,
         preferred_backend=known_backend(request.preferred_backend),
     )
 

@@ -14,7 +14,7 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.project.folder import make_marker_values
+from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.sources.provenance import TEAM_LOCK, format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
@@ -91,7 +91,7 @@ def find_torch_constraints(
     limits: list[Constraint] = []
     labels = set[str]()
     for one in chain.from_iterable(extra.torch for extra in extras):
-        if one.url or not one.matches_environment(project.markers):
+        if one.url or not one.applies_in(project.markers):
             continue
         # A local version selects a build only if the extra is requested.
         labels.add((one.pinned or "").partition("+")[2])
@@ -137,7 +137,8 @@ def read_locked_versions(
     if project.settings.only or path is None:
         return ()
     parts = find_requested_parts(project, request)
-    return read_project_lock(path, make_marker_values(machine, request), parts)
+    markers = create_marker_values(request, machine, project.catalog)
+    return read_project_lock(path, markers, parts)
 
 
 def prefer_locked_versions(
@@ -185,7 +186,7 @@ def select_extras(
     """
     alternatives = project.contents.declaration.alternatives
     if project.settings.only or request.selected or not alternatives:
-        return request
+        return prefer_locked_versions(project, request, machine)
     requested = find_requested_parts(project, request)
     whole = choose(machine, request, catalog)
     # The resolution of this request reports why no build is compatible.
@@ -196,7 +197,8 @@ def select_extras(
             fitting = _find_compatible_extras(members, request, machine, catalog, whole)
             selected = _select_best_extra(fitting, request, machine, catalog, kept)
             if selected:
-                request = _add_extra(selected, request, machine)
+                environment = create_marker_values(request, machine, catalog)
+                request = _add_extra(selected, request, environment)
             if not quiet:
                 _report_selection(project, selected, members)
     return prefer_locked_versions(project, request, machine)
@@ -237,13 +239,13 @@ def _find_compatible_extras(
     is_cpu = whole.status == "cpu"
     fitting = {}
     reasons = {}
-    environment = make_marker_values(machine, request)
+    environment = create_marker_values(request, machine, catalog)
     for member in members:
         tag = member.find_backend(environment)
         if tag and member.is_for_cpu(environment) != is_cpu:
             continue
         judged = replace(
-            _add_extra(member, request, machine), backend=request.backend or tag
+            _add_extra(member, request, environment), backend=request.backend or tag
         )
         outcome = choose(machine, judged, catalog)
         if isinstance(outcome, Rejected):
@@ -298,7 +300,7 @@ def _select_best_extra(
         catalog: The catalog of torch builds.
         kept: The names of extras to prefer.
     """
-    environment = make_marker_values(machine, request)
+    environment = create_marker_values(request, machine, catalog)
     for member in fitting:
         if member.part.path in kept:
             return member
@@ -318,7 +320,9 @@ def _select_best_extra(
     return next(iter(fitting), None)
 
 
-def _add_extra(member: PartContents, request: Request, machine: Machine) -> Request:
+def _add_extra(
+    member: PartContents, request: Request, environment: Mapping[str, str]
+) -> Request:
     """Add the requirements of an extra, except for typed requirements."""
     hand = {one.name for one in find_unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
@@ -326,7 +330,7 @@ def _add_extra(member: PartContents, request: Request, machine: Machine) -> Requ
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.find_backend(make_marker_values(machine, request))
+    tag = member.find_backend(environment)
     preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
     return replace(
         request,

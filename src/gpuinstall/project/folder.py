@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
-from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     Declaration,
@@ -24,7 +23,6 @@ from gpuinstall.lock.request.history import (
     read_recorded_request,
     remove_files,
 )
-from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.configuration import read_project_constraints
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
@@ -135,14 +133,6 @@ class Contents(Value):
             if not names.isdisjoint(self.requested):
                 replaced |= names - self.requested
         return replaced
-
-
-def make_marker_values(machine: Machine, request: Request) -> Mapping[str, str]:
-    """Return marker values for a machine and the requested Python version."""
-    # Ignore a specifier, which does not select a single Python version.
-    is_version = SINGLE_VERSION.fullmatch(request.python or "")
-    python = is_version[0] if is_version else RUNNING_PYTHON
-    return marker_environment(machine.os, machine.arch, python)
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:

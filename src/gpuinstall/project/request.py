@@ -23,7 +23,6 @@ from gpuinstall.lock.request.history import (
     remove_packages,
     update_request,
 )
-from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.extras import (
     find_requested_parts,
     find_torch_constraints,
@@ -200,7 +199,6 @@ def _complete_request(
         for one in listed.requirements or config.requirements
         if one.name not in excluded
     ) or (ANY_TORCH,)
-    running = () if settings.machine else (RUNNING_PYTHON,)
     completed = replace(
         request,
         **decided,
@@ -209,7 +207,7 @@ def _complete_request(
         constraints=listed.constraints,
         files=listed.files,
         revision=listed.revision,
-        preferred_pythons=request.preferred_pythons + running,
+        preferred_pythons=project.preferred_pythons,
         managed_pythons=request.managed_pythons and not request.sourcing.offline,
         build_files_digest=_hash_build_files(requirements, project),
         sourcing=project.sourcing,
@@ -242,15 +240,16 @@ def _order_requests(
     if tag is None:
         return (request, *files)
     overriding, is_compatible = _find_backend_override(project, tag)
+    # A requested extra takes precedence over the folder's targets and over --gpu.
+    is_kept = setting is extra and not (request.backend or request.targets)
     text = ""
-    if not is_compatible:
+    if not (is_compatible or is_kept):
         text = f"{overriding} overrides {tag} of {setting.places[tag]}"
     elif setting.backend and not overriding and setting is not extra:
         text = f"{setting.places[tag]} requests the CPU build; --backend overrides it"
     if text and not is_quiet:
         project.reporter.step("Backend", text)
-    # A requested extra takes precedence over the folder's targets.
-    if overriding and (setting is not extra or request.targets):
+    if overriding and not is_kept:
         return (request, *(replace(one, backend=None) for one in files))
     return (request, *files)
 
@@ -351,7 +350,7 @@ def _hash_build_files(requirements: Iterable[Requirement], project: Project) -> 
         if exists(folder / expand_home(path)):
             continue
         place = f"{one.origin}: " if one.origin.is_in_file else ""
-        if one.marker is None or one.matches_environment(project.markers):
+        if one.marker is None or one.applies_in(project.markers):
             raise UsageError(
                 "requirement-not-there",
                 f"{place}{path} does not exist",

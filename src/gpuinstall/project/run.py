@@ -29,7 +29,9 @@ from gpuinstall.lock.request.tools import (
     read_project_lock_settings,
     refuse_family_builds,
 )
-from gpuinstall.project.folder import Contents, Settings, make_marker_values, read_files
+from gpuinstall.plan.demand import create_marker_values
+from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.project.folder import Contents, Settings, read_files
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -200,7 +202,7 @@ class Project(Value):
         from gpuinstall.sources.session import open_session
 
         opened = open_session(
-            self.sources.filter_by_markers(self.markers),
+            self.sources,
             self.reporter,
             self.folder,
             sourcing=self.sourcing,
@@ -220,10 +222,22 @@ class Project(Value):
         """The machine to plan for, which is this machine by default."""
         return self.settings.machine or self._this_machine
 
-    @property
+    @cached_property
     def markers(self) -> Mapping[str, str]:
-        """The marker values for the machine and requested Python version."""
-        return make_marker_values(self.machine, self.settings.request)
+        """The marker values of the machine and its preferred Python."""
+        request = self.settings.request
+        request = replace(
+            request,
+            python=request.python or self.contents.config.python,
+            preferred_pythons=self.preferred_pythons,
+        )
+        return create_marker_values(request, self.machine, self.catalog)
+
+    @property
+    def preferred_pythons(self) -> tuple[str, ...]:
+        """The Python versions to try before the machine's own."""
+        running = () if self.settings.machine else (RUNNING_PYTHON,)
+        return self.settings.request.preferred_pythons + running
 
     def find_request_machine(self, request: Request) -> Machine | None:
         """Return the machine to plan for; None if it lacks required GPUs."""

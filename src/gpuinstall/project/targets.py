@@ -17,7 +17,6 @@ from gpuinstall.plan.demand import parse_request
 from gpuinstall.project.extras import select_extras
 
 if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.project.run import Project
 
@@ -38,7 +37,7 @@ def make_environment_request(
     # A requested backend or a new request overrides the previous target.
     if not (request.backend or project.settings.ignores_existing_backend):
         request = _limit_to_targets(project, request)
-    parse_request(request, project.catalog.family, project.machine)
+    parse_request(request, project.catalog, project.machine)
     own = project.contents.read_own_lock()
     return select_extras(
         project,
@@ -81,7 +80,6 @@ def _limit_to_targets(project: Project, request: Request) -> Request:
 def make_lock_requests(
     project: Project,
     request: Request,
-    machine: Machine | None = None,
 ) -> tuple[LockRequest, ...]:
     """Return a request for each lock file to write.
 
@@ -92,7 +90,6 @@ def make_lock_requests(
     Args:
         project: The project to lock.
         request: The request with the targets that the user selects.
-        machine: The machine to lock for instead of targets.
 
     Raises:
         UsageError: A target is malformed, or both targets and a machine are selected.
@@ -102,6 +99,7 @@ def make_lock_requests(
     catalog = add_locked_builds(
         project.catalog, project.folder, lambda: project.session
     )
+    machine = project.settings.machine
     if machine:
         if request.targets:
             raise UsageError(

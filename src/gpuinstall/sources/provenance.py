@@ -22,8 +22,8 @@ from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import (
     Requirement,
     find_url_fault,
+    marker_holds,
     normalize_file_url,
-    parse_standard_marker,
 )
 from gpuinstall.base.text import TOKEN, remove_logins
 from gpuinstall.base.values import Value
@@ -259,9 +259,7 @@ class SourceSetting(Value):
 
     def applies_in(self, environment: Mapping[str, str]) -> bool:
         """Return whether the setting's marker is true in an environment."""
-        if not self.marker:
-            return True
-        return parse_standard_marker(self.marker).evaluate(dict(environment))
+        return marker_holds(self.marker, environment)
 
     @property
     def ignore_reason(self) -> str:

@@ -282,7 +282,7 @@ def find_pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int 
     majors = set()
     for one in requirements:
         library = _OF_CUDA.fullmatch(one.name)
-        if library and one.matches_environment(environment):
+        if library and one.applies_in(environment):
             majors.add(int(library[1]))
     return majors.pop() if len(majors) == 1 else None
 

@@ -6,7 +6,11 @@ import sys
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import (
+    marker_environment,
+    marker_holds,
+    parse_requirement,
+)
 from gpuinstall.base.threads import map_concurrently
 
 REPOSITORY = "git+https://git.example/tool#egg=tool"
@@ -160,3 +164,31 @@ def test_markers_are_parsed_in_several_threads():
     map_concurrently(parse, range(8))
     gc.set_threshold(700)
     sys.setswitchinterval(0.005)
+
+
+MARKERS = {
+    "": True,
+    "sys_platform == 'win32'": False,
+    "platform_machine == 'aarch64' and python_version < '3.12'": True,
+    "python_version >= '3.12'": False,
+    # METADATA, and poetry.lock of Poetry 2.
+    'extra == "gpu"': True,
+    'extra == "GPU"': True,
+    '"gpu" == extra': True,
+    'extra == "docs"': False,
+    'extra == "gpu" and extra == "fast"': True,
+    'extra != "gpu" or sys_platform == "win32"': False,
+    'extra == "cpu" or extra == "gpu" and sys_platform == "linux"': True,
+    # uv.lock: the length and name of the project precede the extra or group.
+    "extra == 'extra-5-paper-gpu' and extra != 'extra-5-paper-cpu'": True,
+    "extra == 'extra-11-gpu-install-gpu'": True,
+    "extra == 'group-5-paper-docs'": True,
+    "extra == 'group-5-paper-gpu'": False,
+}
+
+
+@pytest.mark.parametrize(("marker", "expected"), MARKERS.items())
+def test_markers_hold_for_target_python_and_extras(marker, expected):
+    environment = marker_environment("linux", "aarch64", "3.11")
+
+    assert marker_holds(marker, environment, ["gpu", "fast"], ["docs"]) is expected

@@ -18,6 +18,7 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     marker_environment,
+    marker_holds,
     normalize_name,
 )
 from gpuinstall.base.values import Value, replace
@@ -328,7 +329,7 @@ def _find_incompatibilities(
         yield Reason("no-python", message)
     markers = lock.pylock.environments or ()
     environment = _get_marker_values(machine, python)
-    if markers and not any(marker.evaluate(environment) for marker in markers):
+    if markers and not any(marker_holds(one, environment) for one in markers):
         yield Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
         selection = select_sources(lock, python, machine)
@@ -341,8 +342,7 @@ def _find_incompatibilities(
     missing = [
         line
         for line in (*request.requirements, *request.constraints)
-        if line.matches_environment(environment)
-        and not _satisfies(lock, line, installed)
+        if line.applies_in(environment) and not _satisfies(lock, line, installed)
     ]
     if lock.is_from_gpuinstall:
         # Every package in such a lock is required, even if a marker excludes it.

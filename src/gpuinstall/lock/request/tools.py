@@ -19,8 +19,8 @@ from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
+    marker_holds,
     normalize_name,
-    parse_standard_marker,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.base.values import replace
@@ -457,7 +457,7 @@ def read_project_lock(
     catalog = load_catalog()
     versions = {}
     # Use the last version whose marker is true, because uv's forks are disjoint.
-    with _read_packages(path) as rows:
+    with _read_packages(path, parts) as rows:
         for row in rows:
             # Validate the name, because it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
@@ -482,35 +482,15 @@ def _has_true_marker(
     parts: Collection[Part],
 ) -> bool:
     """Return whether any marker of a locked package is true."""
-    written = row.get("resolution-markers") or row.get("markers")
-    if not written:
-        return True
-    if isinstance(written, str):
+    written = row.get("resolution-markers") or row.get("markers") or ""
+    if isinstance(written, dict):
+        # Poetry writes the marker of each group that has one.
+        written = [written.get(group, "") for group in row.get("groups", written)]
+    elif isinstance(written, str):
         written = [written]
-    elif isinstance(written, dict):
-        written = written.values()
-    texts = (_evaluate_parts(text, parts) for text in written)
-    return any(parse_standard_marker(text).evaluate(dict(markers)) for text in texts)
-
-
-def _evaluate_parts(marker: str, parts: Collection[Part]) -> str:
-    """Evaluate uv's conditions for extras and groups in a marker.
-
-    ``extra == 'extra-5-paper-gpu'`` is the extra gpu of the project paper.
-
-    Args:
-        marker: The marker.
-        parts: The selected extras and groups.
-    """
-
-    def evaluate(match: re.Match[str]) -> str:
-        kind, length, rest = match[2], int(match[3]), match[4]
-        is_selected = Part(kind, rest[length + 1 :]) in parts
-        operator = ">=" if is_selected == (match[1] == "==") else "<"
-        return f"python_version {operator} '3'"
-
-    form = r"extra (==|!=) '(extra|group)-(\d+)-([^']*)'"
-    return re.sub(form, evaluate, marker)
+    extras = [one.name for one in parts if one.kind == "extra"]
+    groups = [one.name for one in parts if one.kind == "group"]
+    return any(marker_holds(text, markers, extras, groups) for text in written)
 
 
 def read_project_lock_settings(
@@ -526,14 +506,10 @@ def read_project_lock_settings(
     Raises:
         UsageError: The lock is malformed.
     """
-    omitted = _read_optional_groups(path.parent / PROJECT) - {one.name for one in parts}
-    settings: list[SourceSetting] = []
-    with _read_packages(path) as rows:
-        for row in rows:
-            groups = set(map(normalize_name, row.get("groups", ())))
-            if not groups or groups - omitted:
-                settings += _read_package_settings(row, path)
-    return tuple(settings)
+    with _read_packages(path, parts) as rows:
+        return tuple(
+            chain.from_iterable(_read_package_settings(row, path) for row in rows)
+        )
 
 
 def _read_optional_groups(file: Path) -> set[str]:
@@ -547,11 +523,19 @@ def _read_optional_groups(file: Path) -> set[str]:
 
 
 @contextmanager
-def _read_packages(path: Path) -> Iterator[list[Table]]:
+def _read_packages(path: Path, parts: Collection[Part]) -> Iterator[list[Table]]:
+    """Read the packages of a lock, without omitted Poetry groups."""
+    omitted = _read_optional_groups(path.parent / PROJECT) - {one.name for one in parts}
     with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
         document = parse_toml(read_requirements_text(path, path.parent))
         check_shape(document, LOCK)
-        yield document.get("package", [])
+        rows = []
+        for row in document.get("package", ()):
+            groups = row.get("groups", ())
+            kept = [group for group in groups if normalize_name(group) not in omitted]
+            if kept or not groups:
+                rows.append({**row, "groups": kept} if groups else row)
+        yield rows
 
 
 def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:

@@ -469,7 +469,7 @@ def create_locked_alternatives(
 
 def _find_locked_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
     """Return the Python version in lock files if the request allows it."""
-    demand = parse_request(request.request, request.catalog.family, request.machine)
+    demand = parse_request(request.request, request.catalog, request.machine)
     for lock in locks:
         if lock.python in demand.pythons:
             return lock.python

@@ -438,7 +438,7 @@ class PackageIndex:
 
         If METADATA is unreadable, the result is empty.
         """
-        extras = {""}
+        extras = set[str]()
         for program in self.resolver_input.programs:
             if program.name == wheel.package:
                 extras.update(program.extras)
@@ -448,17 +448,13 @@ class PackageIndex:
         self, wheel: Wheel, extras: Iterable[str]
     ) -> list[Requirement]:
         """Return a wheel's requirements on the target, with these extras."""
-        environment = self.resolver_input.target.environment(self.resolver_input.python)
+        environment = self.resolver_input.markers
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
-            extras = {"", *extras}
+            extras = set(extras)
             needed = [text for text in map(str, texts) if _may_apply(text, extras)]
             requirements = requirements_of_metadata(needed)
-            return [
-                one
-                for one in requirements
-                if one.matches_environment(environment, extras)
-            ]
+            return [one for one in requirements if one.applies_in(environment, extras)]
         return []
 
     def find_wheel_for_newer_glibc(

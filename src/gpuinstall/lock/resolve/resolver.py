@@ -64,14 +64,15 @@ class Resolver:
 
     def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
         self.resolver_input = resolver_input
-        self.session = session
-        self.index = PackageIndex(resolver_input, session)
+        sources = session.sources.filter_by_markers(resolver_input.markers)
+        self.session = replace(session, sources=sources)
+        self.index = PackageIndex(resolver_input, self.session)
         self.inspector = ResolutionInspector(resolver_input, self.index)
         self._runs = 0
         # Check this first: resolving a package from the wrong index can run its code.
         counting = filter(resolver_input.is_applicable, resolver_input.requirements)
         by_name = {one.name: () for one in counting if not one.url}
-        check_required_urls(by_name, session.sources)
+        check_required_urls(by_name, sources)
 
     def resolve(self) -> ResolvedInput | RefusedInput:
         """Return the best resolution, with the latest possible releases.

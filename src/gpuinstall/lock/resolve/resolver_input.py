@@ -156,7 +156,12 @@ class ResolverInput(Value):
 
     def is_applicable(self, requirement: Requirement) -> bool:
         """Return whether the marker of a requirement applies to the target."""
-        return requirement.applies_on(self.lock_request.machine, self.python)
+        return requirement.applies_in(self.markers)
+
+    @cached_property
+    def markers(self) -> Mapping[str, str]:
+        """The marker values of the target and its Python."""
+        return self.target.environment(self.python)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -348,7 +353,7 @@ def _list_pythons(requests: Requests) -> list[str]:
     latest to oldest.
     """
     first = requests[0]
-    demand = parse_request(first.request, first.catalog.family, first.machine)
+    demand = parse_request(first.request, first.catalog, first.machine)
     released = {
         python
         for request in requests

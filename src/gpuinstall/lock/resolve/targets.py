@@ -179,7 +179,7 @@ def _resolve_one(
         ),
         prebuilt={**resolver_input.files, **outcome.known.files},
         locked=resolver_input.alternative.hashes,
-        session=session,
+        session=resolver.session,
     )
     dropped = {
         pin.name: pin

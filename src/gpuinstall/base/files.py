@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from itertools import repeat
 from os.path import exists, isdir, isfile, islink
 from pathlib import Path
@@ -103,6 +104,19 @@ def real_path(path: Path | str) -> Path:
     """Resolve all symbolic links in a path."""
     # Path.resolve raises RuntimeError for a link to itself.
     return Path(os.path.realpath(path))
+
+
+@cache
+def find_repository(folder: Path) -> Path:
+    """Return the repository that contains a folder, or the folder itself."""
+    place = real_path(folder)
+    for parent in (place, *place.parents):
+        # Ignore a repository of the home folder, which is not a project.
+        if parent == real_path(Path.home()):
+            break
+        if exists(parent / ".git"):
+            return parent
+    return place
 
 
 def read_document(path: Path | str, folder: Path | None = None) -> str:

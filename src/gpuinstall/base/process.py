@@ -17,9 +17,10 @@ from time import monotonic, sleep
 from typing import IO, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import find_repository, real_path
 from gpuinstall.base.interruption import kill_on_exit
 from gpuinstall.base.owners import can_start
-from gpuinstall.base.timeouts import MORE_TIME, Timeouts, read_timeouts
+from gpuinstall.base.timeouts import MORE_TIME, Timeouts
 
 _PIPE_DRAIN_S = 1.0
 """Seconds to read the rest of a pipe that grandchild processes keep open."""
@@ -31,6 +32,7 @@ OUTPUT = 10_000_000
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
 """Variables with library paths, which may contain relative folders."""
+_MODULE_PATH = "PYTHONPATH"
 
 
 class Finished(NamedTuple):
@@ -179,8 +181,29 @@ def _watch(
         sleep(_MEMORY_CHECK_S)
 
 
+def run_python(
+    argv: Sequence[str | Path],
+    *,
+    seconds: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Finished:
+    """Run an interpreter, and kill it with its child processes at the limit.
+
+    The interpreter imports no module of the working folder: its first argument is
+    ``-I``, or a script that removes its own folder from ``sys.path``.
+
+    Args:
+        argv: The interpreter and its arguments.
+        seconds: The time limit.
+        env: The variables. None: ``os.environ``.
+        cwd: The working folder.
+    """
+    return run(argv, env=env, cwd=cwd, seconds=seconds, group=True)
+
+
 def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove relative folders, which may be untrusted, from library paths."""
+    """Remove untrusted folders from the paths of libraries and modules."""
     variables = dict(environ)
     for name in _LIBRARY_PATHS & variables.keys():
         # ld.so also accepts semicolons as separators.
@@ -188,12 +211,24 @@ def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
         absolute = [folder for folder in folders if Path(folder).is_absolute()]
         if absolute:
             variables[name] = ":".join(absolute)
+    folders = variables.pop(_MODULE_PATH, "").split(os.pathsep)
+    trusted = [folder for folder in folders if _is_outside_project(folder)]
+    if trusted:
+        variables[_MODULE_PATH] = os.pathsep.join(trusted)
     return variables
 
 
-def query_interpreter(argv: Sequence[str | Path]) -> Finished:
-    """Run a query in a Python interpreter with a short time limit."""
-    return run(argv, seconds=read_timeouts(os.environ).interpreter_query)
+def _is_outside_project(folder: str) -> bool:
+    """Return whether a folder is not in the working folder's project."""
+    if not Path(folder).is_absolute():
+        return False
+    with suppress(OSError):  # the working folder may have been removed
+        project = find_repository(Path.cwd())
+        paths = (Path(folder), real_path(folder))
+        is_inside = any(path.is_relative_to(project) for path in paths)
+        # The home folder and the folders above it are not projects.
+        return not is_inside or real_path(Path.home()).is_relative_to(project)
+    return True
 
 
 def _communicate(

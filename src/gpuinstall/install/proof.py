@@ -186,7 +186,7 @@ def check_import(python: Path) -> None:
     Raises:
         InstallationError: The import fails.
     """
-    done = process.run(
+    done = process.run_python(
         [python, "-I", "-c", "import torch"], seconds=KERNEL_SECONDS["quick"]
     )
     if not done.ok:

@@ -7,12 +7,13 @@ import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Any
 
 from gpuinstall.base.files import parse_json
-from gpuinstall.base.process import Finished, run
+from gpuinstall.base.process import Finished, run, run_python
 
 Command = tuple[Sequence[str], Mapping[str, str]]
 DRIVER_SECONDS = 60.0
@@ -40,8 +41,10 @@ def run_children(
     commands: Sequence[Command],
     seconds: float,
     waiting: Callable[[], None] | None = None,
+    *,
+    cwd: Path | None = None,
 ) -> tuple[Finished, ...]:
-    """Run commands in parallel.
+    """Run interpreters in parallel.
 
     A child process in uninterruptible sleep cannot be killed and is abandoned.
 
@@ -49,6 +52,7 @@ def run_children(
         commands: The arguments and environment of each command.
         seconds: The time limit of each command.
         waiting: Called once if a command takes longer than ``NOTICE_AFTER``.
+        cwd: The working folder of the commands.
 
     Returns:
         The results in the order of the commands, with status None after a timeout.
@@ -62,7 +66,7 @@ def run_children(
 
     def run_command(number: int, argv: Sequence[str], env: Mapping[str, str]) -> None:
         try:
-            ended[number] = run(argv, env=env, seconds=seconds, group=True)
+            ended[number] = run_python(argv, env=env, seconds=seconds, cwd=cwd)
         except (OSError, MemoryError, RuntimeError) as error:
             # A shortage of memory, threads, or processes is not a timeout of the driver.
             if getattr(error, "errno", errno.EAGAIN) in _SHORTAGES:

@@ -22,7 +22,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import xdg_folder
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.process import is_startable, run
+from gpuinstall.base.process import is_startable, run_python
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.values import Value, replace
@@ -85,7 +85,7 @@ def start_python(program: Path) -> Python | Rejection[Path]:
     """Start an interpreter to read its version, at most once per process."""
     argv = (program, "-I", "-S", "-c", _SCRIPT)
     try:
-        done = run(argv, seconds=_START_SECONDS, group=True)
+        done = run_python(argv, seconds=_START_SECONDS)
     except OSError as error:
         return _reject_interpreter(program, error.strerror or str(error))
     for answer in reversed(json_lines(done)):

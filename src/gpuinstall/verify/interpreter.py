@@ -45,6 +45,9 @@ class FoundTorch(Value):
     path: tuple[str, ...] = ()
     """The interpreter's ``sys.path``."""
 
+    first: str | None = None
+    """The file of the torch that a program in the working folder imports."""
+
     @property
     def backend(self) -> Backend | None:
         """The backend of torch by version or toolkit, or None."""
@@ -65,7 +68,10 @@ class Interpreter(Value):
     """The torch that ``python -I`` finds."""
 
     plain: FoundTorch
-    """The torch that Python finds without ``-I``, or ``isolated``."""
+    """The torch that Python finds without ``-I``, or ``isolated``.
+
+    The working folder's modules are not searched.
+    """
 
     start_error: str | None = None
     """The reason why the interpreter does not start without ``-I``, if any."""
@@ -88,15 +94,19 @@ class Interpreter(Value):
     @property
     def shadow(self) -> str | None:
         """Another torch that a program in this folder would import, if any."""
-        torch = self.plain.torch
+        torch = self.plain.first
         return None if torch == self.torch_to_verify.torch else torch
 
 
 def inspect_interpreter(python: Path) -> Interpreter:
     """Find an interpreter's torch, or raise UsageError if it fails."""
     isolated_look = (python, "-I", "-B", LOOK)
-    # ``python -c`` adds the working folder to sys.path.
-    plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
+    plain_look: list[str | Path] = [
+        python,
+        "-B",
+        str(LOOK),
+        *map(str, _list_first_folders()),
+    ]
     # Run both in parallel, because starting Python takes most of the time.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(run_script, FoundTorch, isolated_look)
@@ -120,7 +130,8 @@ def run_script(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     """
     python = Path(argv[0])
     try:
-        done = process.query_interpreter(argv)
+        seconds = read_timeouts(os.environ).interpreter_query
+        done = process.run_python(argv, seconds=seconds)
     except OSError as error:
         raise _create_error(python, error.strerror or str(error)) from None
     # The environment's startup files may print more lines.
@@ -128,9 +139,7 @@ def run_script(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     if answers:
         with suppress(ValueError):
             return read_object(kind, answers[-1])
-    raise _create_error(
-        python, describe_end(done, read_timeouts(os.environ).interpreter_query)
-    )
+    raise _create_error(python, describe_end(done, seconds))
 
 
 def _create_error(python: Path, reason: str) -> UsageError:
@@ -169,11 +178,10 @@ def _report_shadow(shadow: str) -> Finding:
     top = Path(shadow)
     if top.name == "__init__.py":
         top = top.parent
-    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if top.parent == Path.cwd():
         code = "module-in-folder"
         origin = "in this folder"
-    elif top.parent in [Path(folder).absolute() for folder in folders if folder]:
+    elif top.parent in _list_first_folders():
         code = "torch-shadowed"
         origin = "from PYTHONPATH"
     else:
@@ -185,3 +193,12 @@ def _report_shadow(shadow: str) -> Finding:
         evidence=str(top),
         where="environment",
     )
+
+
+def _list_first_folders() -> list[Path]:
+    """Return this folder and PYTHONPATH, which programs search first."""
+    folders = []
+    for folder in ("", *os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        with suppress(OSError):  # the working folder may have been removed
+            folders.append(Path(folder).absolute())
+    return folders

@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError
@@ -27,17 +28,6 @@ if TYPE_CHECKING:
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
-# Use the unique name gpuinstall_kernels, because programs may import another package named kernels.
-LAUNCH = """
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # write no files next to these modules
-spec = spec_from_file_location("gpuinstall_kernels", sys.argv.pop(1))
-spec.loader.exec_module(sys.modules.setdefault(spec.name, module_from_spec(spec)))
-from gpuinstall_kernels.main import main
-sys.dont_write_bytecode = compiling
-main()
-"""
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 """Time limits that allow for PTX compilation and slow network disks."""
@@ -125,8 +115,13 @@ class KernelRun(Value):
             for name in target.misleading_variables - target.environment.keys():
                 variables.pop(name, None)
             commands.append((self.argv(target), variables))
+        # Programs and compilers start further interpreters, which import modules of their working folder.
+        with TemporaryDirectory() as empty:
+            ended = run_children(
+                commands, self.seconds + GRACE, cwd=Path(empty).absolute()
+            )
         reports = []
-        for finished in run_children(commands, self.seconds + GRACE):
+        for finished in ended:
             report = read_kernel_report(finished, self.seconds)
             reports.append(replace(report, program=self.program))
         return reports
@@ -140,9 +135,13 @@ class KernelRun(Value):
             "seconds": self.seconds,
             "program": self.program,
         }
-        script = str(KERNELS / "__init__.py")
-        python = [str(self.python), *self.flags]
-        return [*python, "-c", LAUNCH, script, json.dumps(options)]
+        script = str(KERNELS / "launch.py")
+        return [
+            str(self.python.absolute()),
+            *self.flags,
+            script,
+            json.dumps(options),
+        ]
 
 
 def _temporary_folder() -> dict[str, str]:

@@ -1,3 +1,4 @@
+import os
 import sys
 import time
 
@@ -97,3 +98,21 @@ def test_uv_timeouts_depend_on_variables():
     assert (usual["UV_HTTP_TIMEOUT"], usual["UV_HTTP_RETRIES"]) == ("30", "3")
     chosen = Timeouts(silence=7).variables({"UV_HTTP_RETRIES": "9"})
     assert (chosen["UV_HTTP_TIMEOUT"], chosen["UV_HTTP_RETRIES"]) == ("7", "9")
+
+
+def test_modules_of_the_project_are_removed_from_pythonpath(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    for folder in (project / ".git", project / "src", tmp_path / "modules"):
+        folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(project / "src")
+    monkeypatch.chdir(project / "src")
+    kept = str(tmp_path / "modules")
+    entries = ("", ".", kept, str(project), str(tmp_path / "link"), "src")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entries))
+    code = "import os; print(os.environ.get('PYTHONPATH'))"
+    assert process.run([sys.executable, "-I", "-c", code]).out.strip() == kept
+    # The home folder is not a project.
+    monkeypatch.setenv("HOME", str(project / "src"))
+    monkeypatch.setenv("PYTHONPATH", str(project / "src" / "modules"))
+    done = process.run([sys.executable, "-I", "-c", code])
+    assert done.out.strip() == str(project / "src" / "modules")

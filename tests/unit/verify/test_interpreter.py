@@ -19,9 +19,10 @@ def found(
     toolkit=None,
     *,
     torch=None,
+    first=None,
     venv=True,
 ):
-    return FoundTorch("3.12.1", venv, torch, version, toolkit)
+    return FoundTorch("3.12.1", venv, torch, version, toolkit, first=first or torch)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ def test_toolkit_is_read_without_importing_torch(tmp_path, monkeypatch, lines, t
 OWN = found("2.9.1", torch="/env/torch")
 OTHER = found("0.1", torch="/here/torch.py")
 SYSTEM = found(venv=False)
+HIDDEN = found(first="/here/torch.py", venv=False)
 OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
 
 
@@ -76,6 +78,8 @@ OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
         (found(), OTHER, found(), "/here/torch.py", ("-I",)),
         (SYSTEM, OF_USER, OF_USER, None, ()),
         (OF_USER, OTHER, OF_USER, "/here/torch.py", ("-I",)),
+        # The system's Python does not verify a module of this folder.
+        (SYSTEM, HIDDEN, HIDDEN, "/here/torch.py", ()),
     ],
 )
 def test_shadowing_torch_on_path_is_detected(isolated, plain, tested, shadow, flags):

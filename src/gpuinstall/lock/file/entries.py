@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache, cached_property
-from os.path import exists
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import check_outside, expand_home, real_path
+from gpuinstall.base.files import check_outside, expand_home, find_repository
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location, SourceOrigin, parse_source
 from gpuinstall.base.text import redact, shorten
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.requirement import Requirement
     from gpuinstall.lock.file.lock import Lock, LockEntry
     from gpuinstall.sources.session import Session
-
-
-@cache
-def find_repository(folder: Path) -> Path:
-    """Return the repository that contains a folder, or the folder itself."""
-    place = real_path(folder)
-    for parent in (place, *place.parents):
-        # Ignore a repository of the home folder, which is not a project.
-        if parent == real_path(Path.home()):
-            break
-        if exists(parent / ".git"):
-            return parent
-    return place
 
 
 class LockGate(Value):

@@ -1,36 +1,24 @@
 """Script that reports the torch of an interpreter, without importing it.
 
-The script prints one JSON object. The working folder and PYTHONPATH are removed from
-sys.path until all imports are done, so that no module is imported from them.
+The script prints one JSON object. The arguments are the folders that programs search
+first: the working folder and PYTHONPATH. No module is imported from them.
 """
 
-# ruff: noqa: E402, PTH100  the path is set before other imports
 from __future__ import annotations
 
-import os
 import sys
 
 if sys.version_info < (3, 8):  # noqa: UP036  the runner prints it
     text = "it is Python %d.%d, but the checks require 3.8 or newer"
     sys.exit(text % sys.version_info[:2])
+if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # this script's folder
 
-
-def _absolute(entry: str) -> str:
-    try:
-        return os.path.abspath(entry)
-    except OSError:  # the working folder no longer exists
-        return entry
-
-
-PATH = list(sys.path)
-# The working folder and PYTHONPATH.
-_PYTHONPATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-ADDED = [_absolute(entry) for entry in ("", *filter(None, _PYTHONPATH))]
-sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
-
-import importlib.util
 import json
 import re
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +29,20 @@ PREFIXES = {"cuda": "cu", "hip": "rocm", "xpu": "xpu"}
 
 def main() -> None:
     """Print the path and version of the torch that an import would find."""
-    sys.path[:] = PATH
-    origin = _origin()
+    spec = find_spec("torch")
     answer: dict[str, Any] = {
         "python": ".".join(map(str, sys.version_info[:3])),
-        "torch": origin,
+        "torch": _origin(spec),
         "venv": sys.prefix != sys.base_prefix,
-        "path": PATH,
+        "path": sys.path,
+        "first": _origin(PathFinder.find_spec("torch", [*sys.argv[1:], *sys.path])),
     }
-    if origin:
-        answer.update(_version(Path(origin).with_name("version.py")))
+    if answer["torch"]:
+        answer.update(_version(Path(answer["torch"]).with_name("version.py")))
     print(f"gpuinstall: {json.dumps(answer)}")  # noqa: T201  the report
 
 
-def _origin() -> str | None:
-    spec = importlib.util.find_spec("torch")
+def _origin(spec: ModuleSpec | None) -> str | None:
     if spec is None:
         return None
     if spec.origin:
@@ -67,9 +54,9 @@ def _origin() -> str | None:
 def _version(path: Path) -> dict[str, Any]:
     """Read the version and toolkit of torch from ``version.py``.
 
-    The file is parsed instead of run, because it may be in the working folder.
+    The file is parsed, because an import of torch may fail.
     """
-    if path.parent.name != "torch" or not os.path.isfile(path):
+    if path.parent.name != "torch" or not isfile(path):
         return {}
     try:
         values = dict(_CONSTANT.findall(path.read_text("utf-8")))

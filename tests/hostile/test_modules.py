@@ -1,0 +1,128 @@
+"""Tests that child interpreters import no module of the working folder."""
+
+import ast
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import process
+from tests.frozen import GPUINSTALL
+from tests.lab.clone import ROOT
+from tests.lab.pythons import interpreter
+from tests.lab.workshop import Workshop
+
+QUICK = (
+    "__future__",
+    "collections",
+    "ctypes",
+    "importlib",
+    "json",
+    "os",
+    "random",
+    "sitecustomize",
+    "torch",
+    "usercustomize",
+)
+
+
+def imported_names():
+    """Return the top-level modules that gpuinstall and its kernels import."""
+    names = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def every_name():
+    """Return the names of all modules that a child interpreter may import."""
+    further = {"__future__", "sitecustomize", "usercustomize", "torch", "numpy"}
+    further |= {"triton", "torchvision", "pip", "setuptools", "wheel", "sympy"}
+    return sorted(further | imported_names() | sys.stdlib_module_names)
+
+
+class Folder:
+    """A project folder whose modules leave a trace if they are imported."""
+
+    def __init__(self, workshop: Workshop, trace: Path):
+        self.workshop = workshop
+        self.trace = trace
+
+    def add_modules(self, names):
+        """Write a module of each name, and a package of a few."""
+        for name in names:
+            code = (
+                f"with open({str(self.trace)!r}, 'a') as f: f.write({name!r} + '\\n')\n"
+            )
+            (self.workshop.folder / f"{name}.py").write_text(code, "utf-8")
+
+    def start(self, *words: str):
+        """Run a command with a PYTHONPATH that leads to the folder."""
+        python, script = GPUINSTALL
+        path = os.pathsep.join(("", ".", str(self.workshop.folder)))
+        environment = self.workshop.environment | {
+            "GPUINSTALL_TRUST_FOLDER": "0",
+            "PYTHONPATH": path,
+        }
+        argv = [python, "-I", script, *words]
+        return process.run(argv, env=environment, cwd=self.workshop.folder)
+
+
+@pytest.fixture
+def folder(here, tmp_path):
+    """Return a project folder with an environment that gpuinstall created."""
+    assert here.run("install").status == 0
+    return Folder(here, tmp_path / "executed")
+
+
+def run_every_command(folder, bare: Path):
+    """Run each command that starts Python."""
+    for words in (
+        "install filelock",
+        "install --upgrade --replace",
+        "sync",
+        "verify",
+        "verify --deep",
+        "verify --bench",
+        f"verify --python {bare}",
+        f"verify --deep --python {bare}",
+        f"install --into --dry-run --python {bare}",
+        f"plan --python {bare}",
+        "doctor",
+        "hook pip",
+        "hook uv",
+        "env list",
+        "env rollback",
+        "probe",
+        "lock",
+    ):
+        done = folder.start(*words.split())
+        assert done.status not in {1, None}, done.err
+        assert not folder.trace.exists(), f"{words}: {folder.trace.read_text('utf-8')}"
+
+
+def test_no_command_imports_modules_of_the_folder(folder):
+    folder.add_modules(QUICK)
+    run_every_command(folder, interpreter("3.12"))
+
+
+def test_verify_reports_torch_module_of_the_folder(folder):
+    folder.add_modules(["torch"])
+    done = folder.start("verify")
+    file = folder.workshop.folder / "torch.py"
+    assert f"would import another torch: {file}, in this folder" in done.out + done.err
+    assert done.status == 5
+    assert not folder.trace.exists()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("version", ["3.8", "3.10", "3.13"])
+def test_no_command_imports_any_name_of_the_folder(folder, version):
+    folder.add_modules(every_name())
+    compiling = Folder(folder.workshop.having(UV_COMPILE_BYTECODE="1"), folder.trace)
+    run_every_command(compiling, interpreter(version))

@@ -146,8 +146,7 @@ def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
 
 def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     choice = plan.choice
-    usable = {run.index for run in plan.gpus if run.how != "none"}
-    gpus = tuple(gpu for gpu in machine.gpus if gpu.index in usable)
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.index in plan.covered_gpus)
     if plan.status == "partial":
         machine = replace(machine, gpus=gpus)
     terminal.print_line(

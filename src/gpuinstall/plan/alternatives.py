@@ -57,6 +57,7 @@ def choose_locked_torch(
         request: The request, including preferred versions from ``uv.lock``.
         catalog: The catalog of torch builds.
     """
+    best = choose(machine, request, catalog)
     for preferred in request.preferred:
         if preferred.name == "torch" and preferred.pinned:
             # Ignore the local version, because this machine may need another build of the same torch version.
@@ -64,9 +65,21 @@ def choose_locked_torch(
             pin = Constraint.of("torch", f"=={public}")
             locked = replace(request, constraints=(*request.constraints, pin))
             plan = choose(machine, locked, catalog)
-            if isinstance(plan, Plan):
+            if runs_on_same_gpus(plan, best):
                 return plan
-    return choose(machine, request, catalog)
+    return best
+
+
+def runs_on_same_gpus(locked: Plan | Rejected, best: Plan | Rejected) -> bool:
+    """Return whether a locked torch runs on every GPU that a build covers.
+
+    Args:
+        locked: The outcome with the locked version of torch.
+        best: The outcome with any version.
+    """
+    if isinstance(locked, Rejected) or isinstance(best, Rejected):
+        return isinstance(locked, Plan)
+    return locked.covered_gpus >= best.covered_gpus
 
 
 def find_newer_torch(

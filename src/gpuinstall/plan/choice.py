@@ -75,11 +75,17 @@ def choose(
         program_constraints=program_constraints,
     )
     outcome = attempt(request)
-    if isinstance(outcome, Plan):
+    if isinstance(outcome, Plan) and outcome.status != "partial":
         return outcome
     # Import this module lazily, because most requests are not refused.
-    from gpuinstall.plan.refusal import refuse_request, suggest_cpu_build
+    from gpuinstall.plan.refusal import (
+        explain_partial,
+        refuse_request,
+        suggest_cpu_build,
+    )
 
+    if isinstance(outcome, Plan):
+        return explain_partial(outcome, request, attempt)
     if isinstance(outcome, NoCandidate):
         return refuse_request(outcome, request, attempt)
     return suggest_cpu_build(outcome, request, attempt)

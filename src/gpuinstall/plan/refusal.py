@@ -110,6 +110,29 @@ def _find_missing_companion(
     return None
 
 
+def explain_partial(plan: Plan, request: Request, attempt: Attempt) -> Plan:
+    """Add the torch that runs on more GPUs than the requested version.
+
+    Args:
+        plan: The plan that excludes GPUs.
+        request: The request, which may limit torch.
+        attempt: Plans another request for the same machine.
+    """
+    limits = [
+        one for one in list_request_limits(request, {"torch"}) if one.is_for_torch
+    ]
+    other = attempt(remove_limits(request, limits)) if limits else plan
+    if not isinstance(other, Plan) or not other.covered_gpus > plan.covered_gpus:
+        return plan
+    count = "all" if other.status == "ok" else "more"
+    indices = ",".join(map(str, sorted(plan.covered_gpus)))
+    message = (
+        f"torch {other.choice.build.name} runs on {count} GPUs, but {limits[0].text} "
+        f"excludes it; --gpus {indices} selects only the supported ones"
+    )
+    return replace(plan, reasons=(*plan.reasons, Reason("other-choice", message)))
+
+
 def suggest_cpu_build(
     refusal: Rejected,
     request: Request,

@@ -39,6 +39,7 @@ INSTALL_REASONS = frozenset(
         WITHOUT_GPU,
         "newest-for-driver",
         "newest-with-code",
+        "other-choice",
     }
 )
 """Codes of the selection reasons that ``install`` prints."""
@@ -108,6 +109,11 @@ class Plan(Value):
     # Plan and Rejected have the same attributes for API users.
     exit_code: ClassVar[int] = 0
     fix: ClassVar[None] = None
+
+    @property
+    def covered_gpus(self) -> frozenset[int]:
+        """The indices of the GPUs on which the build runs."""
+        return frozenset(gpu.index for gpu in self.gpus if gpu.how != "none")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a JSON-compatible dictionary."""

@@ -65,7 +65,7 @@ class CompatibleLock(Value):
     @property
     def gpus(self) -> tuple[int, ...]:
         """The indices of the GPUs that the locked build supports."""
-        return tuple(run.index for run in self.plan.gpus if run.how != "none")
+        return tuple(sorted(self.plan.covered_gpus))
 
 
 LockVerdict = CompatibleLock | Rejection[Lock]

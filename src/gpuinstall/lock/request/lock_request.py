@@ -154,9 +154,8 @@ class LockRequest(Value):
         rules = create_rules(
             self.machine, self.catalog, {plan.choice.build.backend.kind}
         )
-        running = {run.index for run in plan.gpus if run.how != "none"}
         for gpu in self.machine.gpus:
-            if gpu.index in running:
+            if gpu.index in plan.covered_gpus:
                 yield rules, gpu
 
     def create_target(self, build: Build) -> Target:

@@ -47,7 +47,7 @@ from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import format_requirement_lines
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules
-from gpuinstall.plan import Plan
+from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.sources.session import INDEX_PAGES, Session
@@ -530,11 +530,12 @@ def _find_locked_hashes(
 
 
 def _can_keep_torch(request: LockRequest, torch: str) -> bool:
-    """Return whether a request allows a torch version that runs."""
+    """Return whether a request allows a torch version for the same GPUs."""
     for requirement in request.request.requirements:
         if requirement.name == "torch" and not requirement.allows(torch):
             return False
-    return isinstance(request.choose_build(torch=parse_public_version(torch)), Plan)
+    locked = request.choose_build(torch=parse_public_version(torch))
+    return runs_on_same_gpus(locked, request.outcome)
 
 
 def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:

@@ -39,7 +39,7 @@ SPECIFIERS = st.sampled_from(
 EDITED = st.sampled_from(["alpha/__init__.py", "alpha/page.html"])
 INTO = ("--into", "--venv", "app")
 KEPT = re.compile(
-    r"\.venv\.previous(-2)?|\.venv\.gpuinstall/last/(before|environment)"
+    r"\.venv\.previous|\.venv\.gpuinstall/last/(before|environment)"
     r"|app/lib/[^/]+/site-packages/\.gpuinstall/last/before"
 )
 """The pattern of messages that print folders with moved files."""

@@ -210,10 +210,9 @@ class EnvironmentPaths(Value):
         return self.work / "last"
 
     @property
-    def previous(self) -> tuple[Path, Path]:
-        """The paths of the environments that the last rebuilds replaced."""
-        name = f"{self.venv.name}.previous"
-        return self.venv.with_name(name), self.venv.with_name(f"{name}-2")
+    def previous(self) -> Path:
+        """The path of the environment that the last rebuild replaced."""
+        return self.venv.with_name(f"{self.venv.name}.previous")
 
 
 def follow_redirect(venv: Path) -> Path:

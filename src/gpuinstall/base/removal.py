@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from os.path import isdir
 from pathlib import Path
@@ -67,31 +67,6 @@ def find_mounts(folder: Path) -> frozenset[str]:
         if place == real or place.startswith(f"{real}/"):
             below.add(f"{folder}{place[len(real) :]}")
     return frozenset(below)
-
-
-@contextmanager
-def watch_mounts(folder: Path) -> Iterator[Callable[[], frozenset[str]]]:
-    """Yield a function that returns the current mount points in a folder.
-
-    Without the kernel's table, it returns the mount points at the start.
-    """
-    import select
-
-    with ExitStack() as stack:
-        poller = None
-        with suppress(OSError, AttributeError):
-            poller = select.poll()
-            # The kernel reports an exceptional condition after each mount.
-            poller.register(stack.enter_context(_MOUNTS.open()), select.POLLPRI)
-        mounts = find_mounts(folder)
-
-        def read_mounts() -> frozenset[str]:
-            nonlocal mounts
-            if poller and poller.poll(0):
-                mounts = find_mounts(folder)
-            return mounts
-
-        yield read_mounts
 
 
 def iter_files(folder: Path) -> Iterator[Path]:

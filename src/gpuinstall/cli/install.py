@@ -39,7 +39,7 @@ from gpuinstall.environments.records import format_undo_command
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
 from gpuinstall.install.state import (
-    THIRD_PREVIOUS,
+    PREVIOUS_EXISTS,
     Action,
     InstallOptions,
     check_libcuda,
@@ -195,7 +195,7 @@ def _install(
     try:
         result = install(project, selected)
     except UsageError as error:
-        if error.code != THIRD_PREVIOUS or not sys.stdin.isatty():
+        if error.code != PREVIOUS_EXISTS or not sys.stdin.isatty():
             raise
         confirm(f"{error.message}. Remove it?", error.message)
         result = install(project, replace(selected, discard_previous=True))

@@ -225,7 +225,7 @@ class CommandOptions:
     )
     discard_previous: bool = _define_option(
         "--discard-previous",
-        "Remove the oldest previous environment if a rebuild would keep a third one.",
+        "Remove the previous environment of an earlier rebuild.",
     )
     yes: bool = _define_option("-y --yes", "Do not ask for confirmation.")
     target: str | None = _define_option(

@@ -78,7 +78,7 @@ def environment_lock(
                 write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.has_unfinished_change()
             recover(place, reporter, takes_over=takes_over)
-            keep_previous(place, reporter)
+            keep_previous(place)
             remove_leftovers(place)
             yield has_waited, was_unfinished
         finally:

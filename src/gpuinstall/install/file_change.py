@@ -5,9 +5,6 @@ from __future__ import annotations
 import filecmp
 import os
 import posixpath
-import stat
-import struct
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -235,17 +232,9 @@ def check_paths(
         removed: The files to remove without a replacement.
 
     Raises:
-        UsageError: A path leads out of the environment, a new file conflicts with a folder, or a file is immutable.
+        UsageError: A path leads out of the environment, or a new file conflicts with a folder.
     """
     check_inside(place, {*added, *present})
-    changed = {place.root / name for name in {*added, *present}}
-    for path in changed | {path.parent for path in changed}:
-        if _is_immutable(path):
-            raise UsageError(
-                "immutable-file",
-                f"{path} cannot be changed: it is immutable",
-                hint=f"chattr -i {quote_word(path)}   # then run it again",
-            )
     seen = set[str]()
     problems, moves = [], []
     for name in added:
@@ -299,32 +288,7 @@ def _is_compiled(name: str, files: Collection[str]) -> bool:
     return file.endswith(".pyc") and module in files
 
 
-_GET_FLAGS = 0x80086601
-"""The Linux ioctl that reads the flags of a file, as ``lsattr`` does."""
-_IMMUTABLE = 0x10 | 0x20
-"""The flags of immutable and append-only files."""
-
-
-def _is_immutable(path: Path) -> bool:
-    """Return whether a file or folder cannot be changed, even by root."""
-    if sys.platform != "linux":
-        return False
-    import fcntl
-
-    with suppress(OSError):
-        mode = path.lstat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            return False
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        try:
-            flags = fcntl.ioctl(descriptor, _GET_FLAGS, bytes(8))
-        finally:
-            os.close(descriptor)
-        return bool(struct.unpack("l", flags)[0] & _IMMUTABLE)
-    return False
-
-
-def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
+def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
     """Check that no file is behind a mount or a link out of the environment.
 
     Raises:
@@ -332,54 +296,22 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """
     mounts = find_mounts(place.root)
     real_root = place.root.resolve()
-    seen = set[str]()
-    for name in sorted(names):
-        part = name
-        while part and part not in seen:
-            seen.add(part)
-            path = place.root / part
-            # A link at the path of the file itself is replaced, not followed.
-            is_on_the_way = part != name and is_link(path)
-            if str(path) in mounts or (
-                is_on_the_way and not path.resolve().is_relative_to(real_root)
-            ):
-                raise create_outside_error(path)
-            part = posixpath.dirname(part)
+    # A link at the path of the file itself is replaced, not followed.
+    mounted = [Path(path) for path in mounts & {f"{place.root}/{one}" for one in names}]
+    folders = set(map(posixpath.dirname, names))
+    for folder in sorted(folders):
+        path = place.root / folder
+        for part in (path, *path.parents):
+            if part == place.root:
+                break
+            is_outside = is_link(part) and not part.resolve().is_relative_to(real_root)
+            if is_outside or str(part) in mounts:
+                mounted.append(part)
+    if mounted:
+        raise _create_outside_error(mounted[0])
 
 
-def check_not_redirected(root: Path, folder: str, mounts: Collection[str]) -> None:
-    """Check right before changing its files that a folder is not redirected.
-
-    Args:
-        root: The environment.
-        folder: The folder, relative to ``root``.
-        mounts: The mount points in the environment.
-
-    Raises:
-        UsageError: The folder is behind a link or a mount, created after the change was planned.
-    """
-    redirection = find_redirection(root, folder, mounts)
-    if redirection:
-        raise create_outside_error(redirection)
-
-
-def find_redirection(root: Path, folder: str, mounts: Collection[str]) -> Path | None:
-    """Return the first link or mount among a folder and its parents, if any.
-
-    Args:
-        root: The environment.
-        folder: The folder, relative to ``root``.
-        mounts: The mount points in the environment.
-    """
-    while folder:
-        path = f"{root}/{folder}"
-        if path in mounts or is_link(path):
-            return Path(path)
-        folder = posixpath.dirname(folder)
-    return None
-
-
-def create_outside_error(path: Path) -> UsageError:
+def _create_outside_error(path: Path) -> UsageError:
     """Return an error about a link or a mount that leads outside."""
     message = f"something is mounted at {path}"
     hint = f"umount {quote_word(path)}   # then run it again"

@@ -373,6 +373,7 @@ def _apply_change(
         publish_lock(place)
     elif planned.change.is_rebuild:
         yield EnvironmentPaths(place.staging)
+        check_previous(place, discards=planned.state.options.discard_previous)
         replace_environment(place, place.staging, reporter)
     else:
         if read_packages(place.find_packages_folders()) != existing.packages:

@@ -15,6 +15,7 @@ files. While an environment is being replaced, ``environment`` is its previous v
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder, tree_size
 from gpuinstall.base.values import Value
+from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
 from gpuinstall.environments.stamp import read_file_stamp
 
@@ -172,6 +174,19 @@ def read_journal(folder: Path) -> Journal | None:
     return None
 
 
+def is_damaged(folder: Path) -> bool:
+    """Return whether a journal is missing, malformed, or lacks its files."""
+    try:
+        text = read_document(folder / _RECORD, folder.parent)
+        journal = read_object(Journal, parse_json(text))
+    except (FileNotFoundError, ValueError):
+        return True
+    except OSError:
+        # It belongs to another user.
+        return False
+    return NAME in journal.own and not os.path.lexists(previous_files(folder) / NAME)
+
+
 def adopt_journal(place: EnvironmentPaths) -> None:
     """Record the new path of a journal whose environment was moved."""
     with suppress(OSError, ValueError, InstallationError):
@@ -210,8 +225,11 @@ def sync_file_system(folder: Path) -> None:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(folder))
+        number = ctypes.get_errno() if syncfs(descriptor) else 0
     finally:
         os.close(descriptor)
+    if number == errno.ENOSYS:
+        # A sandbox may lack the call.
+        os.sync()
+    elif number:
+        raise OSError(number, os.strerror(number), str(folder))

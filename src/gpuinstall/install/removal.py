@@ -136,7 +136,7 @@ def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
     # The user may have folders with these names.
     folders = [paths.last_change] if is_journal(paths.last_change) else []
     if paths.is_managed:
-        folders += filter(is_environment, paths.previous)
+        folders += filter(is_environment, [paths.previous])
     return list(filter(is_folder, folders))
 
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
 
-THIRD_PREVIOUS = "third-previous"
+PREVIOUS_EXISTS = "previous-exists"
 """The error code for refusing to remove a previous environment."""
 
 ATTEMPTS = 3
@@ -102,7 +102,7 @@ class InstallOptions(Value):
     replace: bool = False
     """Whether an unmanaged environment or a folder may be replaced."""
     discard_previous: bool = False
-    """Whether the older of two previous environments may be removed."""
+    """Whether a rebuild may remove the previous environment."""
     upgrade: bool = False
     """Whether to upgrade all packages."""
     moving: tuple[str, ...] = ()
@@ -449,26 +449,25 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
 
     Args:
         paths: The environment.
-        discards: Whether the older of two previous environments may be removed.
+        discards: Whether the previous environment may be removed.
 
     Raises:
-        UsageError: Two previous environments exist already, or another file is at one of their paths.
+        UsageError: A previous environment exists already, or another file is at its path.
     """
-    if not exists(paths.venv):
+    previous = paths.previous
+    if not (exists(paths.venv) and os.path.lexists(previous)):
         return
-    for folder in filter(os.path.lexists, paths.previous):
-        if not (is_folder(folder) and is_environment(folder)):
-            aside = quote_word(f"{folder}.old")
-            raise UsageError(
-                "path-taken",
-                f"{folder} is not an environment, and the previous environment would be kept there",
-                hint=f"mv {quote_word(folder)} {aside}   # then run it again",
-            )
-    if not discards and all(map(exists, paths.previous)):
-        oldest = paths.previous[1]
+    if not (is_folder(previous) and is_environment(previous)):
+        aside = quote_word(f"{previous}.old")
         raise UsageError(
-            THIRD_PREVIOUS,
-            f"{oldest}, {format_size(tree_size(oldest))}, is the older of two previous environments and would be removed",
+            "path-taken",
+            f"{previous} is not an environment, and the previous environment would be kept there",
+            hint=f"mv {quote_word(previous)} {aside}   # then run it again",
+        )
+    if not discards:
+        raise UsageError(
+            PREVIOUS_EXISTS,
+            f"{previous}, {format_size(tree_size(previous))}, is an older environment and would be removed",
             hint="Run it again with --discard-previous",
         )
 

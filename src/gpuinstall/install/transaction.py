@@ -8,12 +8,10 @@ incomplete, and all other files are unchanged. ``journal.py`` describes the jour
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
 from os.path import exists, isdir, islink
 from pathlib import Path
 
@@ -35,11 +33,10 @@ from gpuinstall.base.removal import (
     remove_file,
     remove_path,
     tree_size,
-    watch_mounts,
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
-from gpuinstall.base.text import format_count, format_size, join_names
+from gpuinstall.base.text import format_count, format_size, join_names, split_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.discarding import discard_folder, find_user_files
@@ -52,10 +49,7 @@ from gpuinstall.environments.packages import (
 from gpuinstall.environments.records import find_recorded_path, format_undo_command
 from gpuinstall.install.file_change import (
     Change,
-    check_not_redirected,
-    create_outside_error,
-    find_recorded_files,
-    find_redirection,
+    check_inside,
     is_same_file,
     plan_change,
     read_size_and_mtime,
@@ -63,6 +57,7 @@ from gpuinstall.install.file_change import (
 from gpuinstall.install.journal import (
     Journal,
     Owner,
+    is_damaged,
     is_journal,
     previous_files,
     read_folder_identity,
@@ -94,8 +89,7 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
         with _convert_file_errors(place):
             saved = _apply(change)
         yield
-        modified = tuple(sorted({*change.journal.modified, *saved}))
-        _commit(place, replace(change.journal, modified=modified), reporter)
+        _commit(place, change.journal, reporter, saved)
     except BaseException:
         # The next command completes the rollback.
         with defer_interrupts(), suppress(InstallationError, UsageError, OSError):
@@ -126,17 +120,9 @@ def _write_journal(change: Change) -> None:
         previous_files(place.scratch).mkdir(parents=True)
         for name in sorted({*change.names, *journal.own}):
             _link(place.root / name, previous_files(place.scratch) / name)
-        _check_folders(place, change.names)
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
         sync_folder(place.work)
-
-
-def _check_folders(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Check that no file is behind a link or mount created since the plan."""
-    mounts = find_mounts(place.root)
-    for folder in set(map(posixpath.dirname, names)):
-        check_not_redirected(place.root, folder, mounts)
 
 
 def _link(source: Path, destination: Path) -> None:
@@ -153,12 +139,11 @@ def _apply(change: Change) -> list[str]:
     so that a package always has metadata.
 
     Returns:
-        The files that another program wrote after they were inspected.
+        The files that another program wrote after they were inspected. They are kept.
     """
     place = change.place
     own = set(change.journal.own) - {NAME}
     records = set(filter(_is_record, change.removed))
-    saved = []
     names = [
         # A lock file that differs from the marker shows an interruption, even without a journal.
         *sorted(change.names & own),
@@ -166,56 +151,35 @@ def _apply(change: Change) -> list[str]:
         *sorted(change.added.keys() - own, key=_record_sort_key),
         *sorted(records - own),
     ]
-    with watch_mounts(place.root) as read_mounts:
-        for folder, files in groupby(names, posixpath.dirname):
-            checked = read_mounts()
-            check_not_redirected(place.root, folder, checked)
-            parents = [place.root / folder, *(place.root / folder).parents]
-            inner = [*map(str, parents[: -len(place.root.parts)])]
-            for name in files:
-                if _link_if_saved(place, name, change.inspected.get(name)):
-                    saved.append(name)
-                if name in change.added:
-                    _clear_path(place, name, change.removed)
-                # A full check of each of torch's 13,000 files would take half a second.
-                mounts = read_mounts()
-                if mounts is not checked or any(map(islink, inner)):
-                    check_not_redirected(place.root, folder, mounts)
-                    checked = mounts
-                if name in change.added:
-                    move_file(change.added[name], place.root / name)
-                else:
-                    (place.root / name).unlink(missing_ok=True)
+    saved = []
+    for name in names:
+        if _is_saved(place, name, change.inspected.get(name)):
+            saved.append(name)
+        elif name in change.added:
+            _clear_path(place, name, change.removed)
+            move_file(change.added[name], place.root / name)
+        else:
+            (place.root / name).unlink(missing_ok=True)
     _remove_leftovers(place, change.names)
     return saved
 
 
-def _link_if_saved(
+def _is_saved(
     place: EnvironmentPaths, name: str, inspected: tuple[int, ...] | None
 ) -> bool:
-    """Link a file that another program saved after it was inspected.
+    """Return whether another program saved a file after it was inspected.
 
     Args:
         place: The environment.
         name: The file, relative to the environment's root.
         inspected: The file's size and modification time; None: it was missing.
-
-    Returns:
-        Whether another program saved the file.
     """
     path = place.root / name
-    copy = previous_files(place.current_change) / name
     if not os.path.lexists(path) or is_folder(path):
         return False
-    if read_size_and_mtime(path) == inspected and (
-        islink(path) or is_same_file(copy, path)
-    ):
-        return False
-    # Never copy another folder's file.
-    _check_folders(place, [name])
-    remove_file(copy)
-    _link(path, copy)
-    return True
+    copy = previous_files(place.current_change) / name
+    is_same = islink(path) or is_same_file(copy, path)
+    return read_size_and_mtime(path) != inspected or not is_same
 
 
 def _is_record(name: str) -> bool:
@@ -238,8 +202,6 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
         name: The new file, relative to the environment's root.
         removed: The removed files.
 
-    Raises:
-        UsageError: A link replaced a parent at this moment.
     """
     path = place.root / name
     if is_folder(path):
@@ -248,11 +210,8 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
         for folder, _, _ in os.walk(path, topdown=False):
             with suppress(OSError):
                 os.rmdir(folder)  # noqa: PTH106
-    if not isdir(path.parent):
-        with suppress(FileExistsError, NotADirectoryError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        # Its own parent may have become a link in the meantime.
-        check_not_redirected(place.root, posixpath.dirname(name), ())
+    with suppress(FileExistsError, NotADirectoryError):
+        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 _COMPILED = re.compile(r"([^.]+)\.(?:cpython|pypy|graalpy)[\d-]+(?:\.opt-\w+)?\.pyc")
@@ -273,15 +232,12 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
         modules.setdefault(folder, set()).add(file.removesuffix(".py"))
     lasting = {place.root, *place.find_packages_folders()}
     for folder, stems in modules.items():
-        if find_redirection(place.root, folder, mounts):
-            continue
         path = place.root / folder
         cache = path / "__pycache__"
         if is_folder(cache) and str(cache) not in mounts:
             for compiled in list(cache.glob("*.pyc")):
                 module = _COMPILED.fullmatch(compiled.name)
-                is_leftover = module and module[1] in stems
-                if is_leftover and str(compiled) not in mounts:
+                if module and module[1] in stems:
                     remove_file(compiled)
             with suppress(OSError):
                 cache.rmdir()
@@ -291,14 +247,26 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
                 path = path.parent
 
 
-def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Flush a verified change to disk, and mark its journal as complete."""
-    with convert_write_errors(place.root):
+def _commit(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter, saved: Sequence[str]
+) -> None:
+    """Flush a verified change to disk, and mark its journal as complete.
+
+    Args:
+        place: The environment.
+        journal: The journal of the change.
+        reporter: Reports the user's files.
+        saved: The files that the user saved during the change. They were kept.
+    """
+    modified = tuple(name for name in journal.modified if name not in {*saved})
+    verified = replace(journal, is_verified=True, modified=modified)
+    with _convert_file_errors(place):
         sync_file_system(place.root)
-    verified = replace(journal, is_verified=True)
-    with defer_interrupts():
-        write_journal(verified, place, place.current_change)
-        _publish_change(place, verified, reporter)
+        with defer_interrupts():
+            write_journal(verified, place, place.current_change)
+            for names in split_names(saved):
+                reporter.notice("Kept", f"{names} (saved during the change)")
+            _publish_change(place, verified, reporter)
 
 
 def _publish_change(
@@ -334,43 +302,50 @@ def _publish_change(
         more = ", …" if len(journal.modified) > 3 else ""
         undo = f"{format_undo_command(place)} restores the previous content until the next change"
         reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
-    _keep_journal(place)
+    _keep_journal(place, journal)
 
 
-def _keep_journal(place: EnvironmentPaths) -> None:
-    """Keep the current journal for rollback, and remove the previous one."""
+def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
+    """Keep the current journal for rollback, and remove the previous one.
+
+    If no package changed, the previous one is kept instead.
+    """
+    if not (journal.packages or journal.is_rebuild):
+        _discard(place.current_change, place)
+        return
     if is_journal(place.last_change):
         _discard(place.last_change, place)
     place.current_change.rename(place.last_change)
     sync_folder(place.work)
 
 
-def keep_previous(place: EnvironmentPaths, reporter: Reporter) -> None:
+def keep_previous(place: EnvironmentPaths) -> None:
     """Move a replaced environment from the last journal to its rollback path.
 
     Raises:
-        UsageError: A user's file or folder is at the path of the last journal.
+        UsageError: A user's file or folder is at one of these paths.
     """
     last = place.last_change
     if os.path.lexists(last) and not is_journal(last):
-        aside = quote_word(f"{last}.old")
-        raise UsageError(
-            "path-taken",
-            f"{last} is not a rollback journal, and the previous files would be kept there",
-            hint=f"mv {quote_word(last)} {aside}   # then run it again",
-        )
+        raise _path_taken_error(last, "is not a rollback journal")
     replaced = replaced_environment(last)
     if not is_folder(replaced):
         return
-    latest, older = place.previous
-    if os.path.lexists(latest):
-        # The user confirmed the removal of the older environment.
-        discard_folder(older, place.work, reporter)
-        latest.rename(older)
-    with suppress(OSError):
+    if os.path.lexists(place.previous):
+        raise _path_taken_error(place.previous, "is not from the last rebuild")
+    with _convert_file_errors(place):
         if not os.path.lexists(replaced / ".gitignore"):
             (replaced / ".gitignore").write_text(_GITIGNORE)
-    replaced.rename(latest)
+        replaced.rename(place.previous)
+
+
+def _path_taken_error(path: Path, reason: str) -> UsageError:
+    aside = quote_word(f"{path}.old")
+    return UsageError(
+        "path-taken",
+        f"{path} {reason}, and the previous files would be kept there",
+        hint=f"mv {quote_word(path)} {aside}   # then run it again",
+    )
 
 
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
@@ -421,13 +396,57 @@ def recover(
     """
     if not place.has_unfinished_change():
         return
+    with _convert_file_errors(place):
+        if is_damaged(place.current_change):
+            aside = place.work / f"damaged-{os.urandom(4).hex()}"
+            place.current_change.rename(aside)
+            text = f"{aside} (an interrupted change with a damaged journal)"
+            reporter.notice("Kept", text)
+            return
+        journal = _read_own_journal(place, is_own=is_own, takes_over=takes_over)
+        if _finish_change(place, journal, reporter, is_own=is_own) and not is_own:
+            reporter.step("Rolled back", "an interrupted change")
+
+
+def _finish_change(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter, *, is_own: bool
+) -> bool:
+    """Complete a change, or roll it back.
+
+    Returns:
+        Whether it was rolled back.
+    """
+    has_copy = os.path.lexists(previous_files(place.current_change) / NAME)
+    if journal.is_rebuild:
+        return not _finish_rebuild(place, journal, reporter)
+    if has_copy and not os.path.lexists(place.root / NAME):
+        _keep_edits(place, journal.modified, place.current_change, reporter)
+        _discard(place.current_change, place)
+        reason = f"another tool has recreated {place.venv}"
+        reporter.notice("Discarded", f"an interrupted change: {reason}")
+        return False
+    if journal.is_verified:
+        edited_lock = None
+        if not is_own:
+            _keep_edits(place, journal.modified, place.current_change, reporter)
+            edited_lock = _find_edited_lock(place)
+        _publish_change(place, journal, reporter, edited_lock)
+        return False
+    _restore(place, journal, reporter)
+    return True
+
+
+def _read_own_journal(
+    place: EnvironmentPaths, *, is_own: bool, takes_over: bool
+) -> Journal:
+    """Read the journal of a change that this command may recover."""
     journal = read_journal(place.current_change)
     if journal is None:
         aside = place.current_change.with_name("changing.others")
         move = f"mv {quote_word(place.current_change)} {quote_word(aside)}"
         raise UsageError(
             "others-change",
-            f"{place.current_change} is an interrupted change that you did not start, or its journal is damaged",
+            f"{place.current_change} is an interrupted change that you did not start",
             why="its journal could list any file of the environment for removal",
             hint=f"{move}   # keeps its files; then run it again",
         )
@@ -441,25 +460,7 @@ def recover(
         )
     if not is_own and owner.is_running() and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
-    with _convert_file_errors(place):
-        is_undone = False
-        if journal.is_rebuild:
-            is_undone = not _finish_rebuild(place, journal, reporter)
-        elif reason := _explain_unrecoverable(place, journal):
-            _keep_edits(place, journal.modified, place.current_change, reporter)
-            _discard(place.current_change, place)
-            reporter.notice("Discarded", f"an interrupted change: {reason}")
-        elif journal.is_verified:
-            edited_lock = None
-            if not is_own:
-                _keep_edits(place, journal.modified, place.current_change, reporter)
-                edited_lock = _find_edited_lock(place)
-            _publish_change(place, journal, reporter, edited_lock)
-        else:
-            _restore(place, journal, reporter)
-            is_undone = True
-    if is_undone and not is_own:
-        reporter.step("Rolled back", "an interrupted change")
+    return journal
 
 
 def _keep_edits(
@@ -479,40 +480,6 @@ def _keep_edits(
     if exists(folder):
         text = f"{join_names([*names])} in {folder} (modified by you, replaced since)"
         reporter.notice("Kept", text)
-
-
-def _explain_unrecoverable(place: EnvironmentPaths, journal: Journal) -> str:
-    """Return why a change can be neither completed nor rolled back, or ""."""
-    has_copy = os.path.lexists(previous_files(place.current_change) / NAME)
-    if has_copy and not os.path.lexists(place.root / NAME):
-        return f"another tool has recreated {place.venv}"
-    if NAME in journal.own and not has_copy:
-        return f"{place.current_change} lacks the previous files"
-    return ""
-
-
-def _find_modified_packages(
-    place: EnvironmentPaths, journal: Journal, folder: Path
-) -> list[str]:
-    """Return changed packages that another tool has modified since then.
-
-    Args:
-        place: The environment.
-        journal: The change.
-        folder: The folder of the journal.
-    """
-    installed = read_packages(place.find_packages_folders())
-    changed = []
-    for name, versions in journal.packages.items():
-        records = [one.record / "RECORD" for one in installed if one.name == name]
-        is_changed = not records and all(versions)
-        for record in filter(os.path.lexists, records):
-            path = record.relative_to(place.root).as_posix()
-            is_previous = is_same_file(previous_files(folder) / path, record)
-            is_changed |= not (is_previous or _is_new_file(record, path, journal))
-        if is_changed:
-            changed.append(name)
-    return changed
 
 
 def _read_copied(place: EnvironmentPaths, folder: Path) -> tuple[InstalledPackage, ...]:
@@ -563,47 +530,34 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     Args:
         place: The environment.
         journal: The current change.
-        reporter: Reports files and packages that are not restored.
+        reporter: Reports files that are not restored.
 
     Raises:
-        UsageError: A file is behind a link or a mount. All other files are restored.
+        UsageError: A file is behind a link or a mount.
     """
-    changed = _find_modified_packages(place, journal, place.current_change)
     copies = previous_files(place.current_change)
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
-    present = read_packages(place.find_packages_folders())
-    kept = find_recorded_files(_select(changed, _read_copied(place, copies)), copies)
-    kept |= find_recorded_files(_select(changed, present), place.root)
     new = {*journal.added, *journal.own} - previous
+    check_inside(place, previous | new)
     records = set(filter(_is_record, new))
+    # Order the files so that each package has metadata at every step, as in ``_apply``.
     names = [
         *sorted(new - records),
         *sorted(previous, key=_record_sort_key),
         *sorted(records),
     ]
-    # Order the files so that each package has metadata at every step, as in ``_apply``.
-    mounts = find_mounts(place.root)
-    redirection = None
-    written = []
-    for name in names:
-        if name in kept or _is_restored(place, name, new):
-            continue
-        found = find_redirection(place.root, posixpath.dirname(name), mounts)
-        redirection = redirection or found
-        if not (found or _restore_file(place, journal, name, new)):
-            written.append(name)
+    written = [
+        name
+        for name in names
+        if not _is_restored(place, name, new)
+        and not _restore_file(place, journal, name, new)
+    ]
     _remove_leftovers(place, journal.added)
-    if redirection:
-        # The next command repeats the rollback.
-        raise create_outside_error(redirection)
-    if changed:
-        text = f"{join_names(changed)} in {place.venv} (changed since by another tool)"
-        reporter.notice("Kept", text)
     if written:
         reporter.notice(
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
-    replaced = previous.intersection(kept.union(written)) - {*journal.own}
+    replaced = previous.intersection(written) - {*journal.own}
     # The journal does not list files that were saved during the change.
     replaced -= find_intact_files(_read_copied(place, copies), copies, replaced)
     _keep_edits(place, sorted(replaced), place.current_change, reporter)
@@ -686,14 +640,14 @@ def _finish_rebuild(
     )
     if is_exchanged and is_folder(replaced) and any(replaced.iterdir()):
         _publish_or_warn(place, reporter)
-        _keep_and_report(place, reporter)
+        _keep_and_report(place, journal, reporter)
         return True
     if is_exchanged:
         _publish_or_warn(place, reporter)
     elif is_folder(replaced):
         if os.path.lexists(place.root):
             # Another tool created this environment in the meantime.
-            _keep_and_report(place, reporter)
+            _keep_and_report(place, journal, reporter)
             return False
         replaced.rename(place.root)
     _discard(place.current_change, place)
@@ -711,23 +665,21 @@ def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
         reporter.warn(f"{error.message}; {place.root} has the same lock file")
 
 
-def _keep_and_report(place: EnvironmentPaths, reporter: Reporter) -> None:
+def _keep_and_report(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
+) -> None:
     """Keep the previous environment, and report the user's files in it."""
-    latest, older = place.previous
     replaced = replaced_environment(place.current_change)
     # If this command is killed now, the next one prints the report again.
     if is_folder(replaced):
-        if os.path.lexists(latest):
-            moved = f"{display_path(latest)} to {display_path(older)}"
-            reporter.notice("Moved", moved)
         size = format_size(tree_size(replaced))
-        text = f"{display_path(latest)}, {size}, the previous environment"
+        text = f"{display_path(place.previous)}, {size}, the previous environment"
         files = find_user_files(replaced)
         if files:
             text += f", including {join_names(files)} (created or modified by you)"
         reporter.notice("Kept", text)
-    _keep_journal(place)
-    keep_previous(place, reporter)
+    _keep_journal(place, journal)
+    keep_previous(place)
 
 
 def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) -> None:
@@ -741,6 +693,9 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
     Raises:
         InstallationError: The new environment cannot be moved. The previous environment is unchanged.
     """
+    if new != place.previous:
+        # The user confirmed the removal of the older environment.
+        discard_folder(place.previous, place.work, reporter)
     with convert_write_errors(place.root):
         sync_file_system(new)
         ignored = new / ".gitignore"
@@ -783,13 +738,13 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
         raise _nothing_to_undo(f"another tool has recreated {place.venv}")
     if not journal.is_rebuild:
-        with apply_change(_reverse_change(place, journal, reporter), reporter):
+        with apply_change(_reverse_change(place, journal), reporter):
             pass
         return
-    replaced = place.previous[0]
-    if not is_folder(replaced):
-        raise _nothing_to_undo(f"{replaced}, the previous environment, is missing")
-    replace_environment(place, replaced, reporter)
+    previous = place.previous
+    if not is_folder(previous):
+        raise _nothing_to_undo(f"{previous}, the previous environment, is missing")
+    replace_environment(place, previous, reporter)
 
 
 def _nothing_to_undo(reason: str) -> UsageError:
@@ -807,23 +762,13 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
     return not os.path.lexists(previous_files(place.last_change) / NAME)
 
 
-def _reverse_change(
-    place: EnvironmentPaths, journal: Journal, reporter: Reporter
-) -> Change:
+def _reverse_change(place: EnvironmentPaths, journal: Journal) -> Change:
     """Return the file change that undoes the last change of an environment.
-
-    Packages that another tool has since modified are kept.
 
     Args:
         place: The environment.
         journal: The last change.
-        reporter: Reports kept packages.
     """
-    changed = _find_modified_packages(place, journal, place.last_change)
-    if changed:
-        reporter.warn(
-            f"not rolled back in {place.venv}, because another tool has changed them since: {join_names(changed)}"
-        )
     staging = place.staging
     files = {}
     copies = previous_files(place.last_change)
@@ -831,19 +776,15 @@ def _reverse_change(
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
         _link(copy, files[name])
-    restored = _read_copied(place, staging)
-    excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
-    excluded |= find_recorded_files(_select(changed, restored), staging)
-    lost = excluded.intersection(journal.modified)
-    _keep_edits(place, sorted(lost), place.last_change, reporter)
+    edited = {name for name in journal.own if _is_edited_guard(place.root / name)}
+    names = journal.packages.keys()
     present = read_packages(place.find_packages_folders())
-    names = journal.packages.keys() - set(changed)
     return plan_change(
         place,
-        added={name: files[name] for name in files.keys() - excluded},
-        after=package_versions(_select(names, restored)),
+        added={name: files[name] for name in files.keys() - edited},
+        after=package_versions(_select(names, _read_copied(place, staging))),
         old_packages=_select(names, present),
-        own=set(journal.own) - excluded,
+        own=set(journal.own) - edited,
     )
 
 

@@ -198,21 +198,21 @@ def test_script_replacing_python_is_rejected(paths):
     assert (refused.value.hint or "").startswith(f"mv {quote_word(python)} {aside}")
 
 
-def test_third_previous_environment_requires_discard_previous(paths):
+def test_previous_environment_requires_discard_previous(paths):
     make_environment(paths.venv, "ours")
     check_previous(paths, discards=False)
-    for folder in paths.previous:
-        make_environment(folder, "ours")
+    make_environment(paths.previous, "ours")
+    check_previous(paths, discards=True)
     with pytest.raises(UsageError) as refused:
         check_previous(paths, discards=False)
     assert refused.value.hint == "Run it again with --discard-previous"
-    assert str(paths.previous[1]) in refused.value.message
+    assert str(paths.previous) in refused.value.message
 
 
 @pytest.mark.parametrize("discards", [True, False])
 def test_user_directory_at_previous_path_is_rejected(paths, discards):
     make_environment(paths.venv, "ours")
-    write_files(paths.previous[0], "thesis.tex")
+    write_files(paths.previous, "thesis.tex")
     with pytest.raises(UsageError) as refused:
         check_previous(paths, discards=discards)
     assert refused.value.code == "path-taken"

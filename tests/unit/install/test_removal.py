@@ -47,12 +47,10 @@ def test_uninstall_removes_only_own_cache_files(tmp_path, monkeypatch):
 
 
 def test_user_folder_at_previous_path_is_kept(paths):
-    latest, older = paths.previous
-    write_files(latest, "thesis.tex")
-    make_environment(older, "older")
-    assert list(prune(Listener())) == [older]
+    write_files(paths.previous, "thesis.tex")
+    assert list(prune(Listener())) == []
     assert list(remove(paths, Listener())) == [paths.venv]
-    assert (latest / "thesis.tex").exists()
+    assert (paths.previous / "thesis.tex").exists()
 
 
 def keep_journal(paths, *modified):
@@ -67,7 +65,7 @@ def test_prune_lists_user_files_of_an_interrupted_rebuild(paths):
     write_files(paths.last_change / "environment", "pyvenv.cfg", "thesis.tex")
     assert find_removed_files(paths.last_change) == ["environment/thesis.tex"]
     listener = Listener()
-    assert set(prune(listener)) == {paths.last_change, paths.previous[0]}
+    assert set(prune(listener)) == {paths.last_change, paths.previous}
     assert "thesis.tex" in listener.notices[0]
 
 

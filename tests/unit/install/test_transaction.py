@@ -30,7 +30,6 @@ from gpuinstall.install.transaction import apply_change, replace_environment
 from gpuinstall.lock.file.lock import parse
 from tests.lab.cases import mostly_heavy
 from tests.lab.listener import Listener
-from tests.lab.mounts import mounted
 from tests.lab.wheels import record
 from tests.unit.install import environments
 from tests.unit.install.environments import write_files
@@ -260,15 +259,19 @@ def test_user_file_blocks_a_new_package_folder(place):
 
 
 @pytest.mark.parametrize("name", ["alpha/old.py", "alpha"])
-def test_immutable_file_is_reported_before_any_change(place, site, name):
+def test_change_of_an_immutable_file_is_rolled_back(place, site, name):
+    before = tree(place)
     file = site / name
     if not shutil.which("chattr") or not process.run(["chattr", "+i", file]).ok:
         pytest.skip("this file system or user cannot make files immutable")
     try:
-        error = refusal(planned, place)
+        with pytest.raises(InstallationError) as refused:
+            change(place)
     finally:
         process.run(["chattr", "-i", file])
-    assert error.message == f"{file} cannot be changed: it is immutable"
+    assert str(file) in refused.value.message
+    assert tree(place) == before
+    assert not place.current_change.exists()
 
 
 def test_write_error_includes_the_path_of_the_file(place, monkeypatch):
@@ -428,9 +431,7 @@ SAVED = {
 
 
 @pytest.mark.parametrize("name", SAVED)
-def test_file_saved_during_change_is_restored_by_rollback(
-    place, site, monkeypatch, name
-):
+def test_file_saved_during_change_is_kept(place, site, monkeypatch, name):
     step, text, save_file = SAVED[name]
     take_step = getattr(transaction, step)
 
@@ -441,139 +442,11 @@ def test_file_saved_during_change_is_restored_by_rollback(
     with monkeypatch.context() as patched:
         patched.setattr(transaction, step, save_first)
         [notice] = change(place).notices
-    assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/old.py")
+    assert notice == f"Kept {SITE}/alpha/old.py (saved during the change)"
+    assert (site / "alpha/old.py").read_text() == text
+    back(place)
     back(place)
     assert (site / "alpha/old.py").read_text() == text
-
-
-@pytest.mark.parametrize("name", ["alpha", "alpha/res", "bin"])
-def test_folder_linked_outside_during_change_is_kept(
-    place, site, tmp_path, monkeypatch, name
-):
-    put(place.root, "alpha-1", {**ALPHA_1, "alpha/res/a.txt": "1"})
-    before = tree(place)
-    begun_change = planned(place, ("alpha-2", {**ALPHA_2, "alpha/res/a.txt": "2"}))
-    folder = place.root / name if name == "bin" else site / name
-    write(folder / "mine.txt", "mine")
-    outside = tmp_path / "outside"
-
-    def link(change):
-        folder.rename(outside)
-        folder.symlink_to(outside)
-        return apply(change)
-
-    apply = transaction._apply
-    monkeypatch.setattr(transaction, "_apply", link)
-    with (
-        pytest.raises(UsageError, match=re.escape(f"{folder} is a link to {outside}")),
-        apply_change(begun_change, Reporter()),
-    ):
-        pass
-    folder.unlink()
-    outside.rename(folder)
-    (folder / "mine.txt").unlink()
-    assert tree(place) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "is_link"),
-    [
-        ("alpha/res", True),
-        ("alpha", True),
-        pytest.param("alpha/res", False, marks=pytest.mark.root),
-        pytest.param("alpha", False, marks=pytest.mark.root),
-    ],
-)
-def test_folder_redirected_between_two_files_is_kept(
-    place, site, monkeypatch, name, is_link
-):
-    files = ["alpha/res/a.txt", "alpha/res/b.txt"]
-    put(place.root, "alpha-1", {**ALPHA_1, **dict.fromkeys(files, "1")})
-    before = tree(place)
-    begun_change = planned(place, ("alpha-2", {**ALPHA_2, **dict.fromkeys(files, "2")}))
-    folder, aside = site / name, place.folder / "aside"
-    outside = write_files(place.folder / "outside", "b.txt", "res/b.txt", "a.py")
-    mine = {path: path.read_text() for path in outside.rglob("*.*")}
-    real = os.replace
-
-    with ExitStack() as stack:
-
-        def redirect(source, destination):
-            real(source, destination)
-            if destination == site / "alpha/res/a.txt" and not aside.exists():
-                aside.mkdir()
-                if is_link:
-                    folder.rename(aside / "moved")
-                    folder.symlink_to(outside)
-                else:
-                    stack.enter_context(mounted(folder, "--bind", outside))
-
-        monkeypatch.setattr(os, "replace", redirect)
-        with (
-            pytest.raises(UsageError) as refused,
-            apply_change(begun_change, Reporter()),
-        ):
-            pass
-        assert refused.value.code == "leads-outside"
-        assert str(folder) in refused.value.message
-        assert mine == {path: path.read_text() for path in outside.rglob("*.*")}
-        # The next command also stops, until the link or the mount is removed.
-        assert refusal(heal_now, place).code == "leads-outside"
-        assert mine == {path: path.read_text() for path in outside.rglob("*.*")}
-    if is_link:
-        folder.unlink()
-        (aside / "moved").rename(folder)
-    heal_now(place)
-    assert tree(place) == before
-    assert not place.current_change.exists()
-
-
-def test_files_behind_new_link_are_not_journaled(place, site, tmp_path, monkeypatch):
-    before = tree(place)
-    begun_change = planned(place)
-    outside = write_files(tmp_path / "outside", "old.py")
-    link = transaction._link
-
-    def link_late(source, copy):
-        if source == site / "alpha/old.py":
-            (site / "alpha").rename(tmp_path / "aside")
-            (site / "alpha").symlink_to(outside)
-        link(source, copy)
-
-    monkeypatch.setattr(transaction, "_link", link_late)
-    with pytest.raises(UsageError), apply_change(begun_change, Reporter()):
-        pass
-    (site / "alpha").unlink()
-    (tmp_path / "aside").rename(site / "alpha")
-    heal_now(place)
-    assert tree(place) == before
-    assert not place.last_change.exists()
-
-
-def test_folder_created_behind_link_receives_no_file(
-    place, site, tmp_path, monkeypatch
-):
-    before = tree(place)
-    begun_change = planned(place)
-    outside = write_files(tmp_path / "outside", "mine.txt")
-    real = os.mkdir
-
-    def mkdir(path, *arguments):
-        if path == site / "alpha/new":
-            (site / "alpha").rename(tmp_path / "aside")
-            (site / "alpha").symlink_to(outside)
-        real(path, *arguments)
-
-    monkeypatch.setattr(os, "mkdir", mkdir)
-    with pytest.raises(UsageError), apply_change(begun_change, Reporter()):
-        pass
-    assert [path for path in outside.rglob("*") if not path.is_dir()] == [
-        outside / "mine.txt"
-    ]
-    (site / "alpha").unlink()
-    (tmp_path / "aside").rename(site / "alpha")
-    heal_now(place)
-    assert tree(place) == before
 
 
 def test_killed_change_is_not_restored_through_link(place, site, tmp_path):
@@ -596,8 +469,12 @@ def test_modified_files_are_reported_before_the_commit(place, site, monkeypatch)
     (site / "alpha/old.py").write_text("edited")
     begun_change = planned(place)
     listener = Listener()
-    monkeypatch.setattr(transaction, "_keep_journal", Mock(side_effect=OSError))
-    with pytest.raises(OSError, match=r"^$"), apply_change(begun_change, listener):
+    failure = OSError(5, "Input/output error")
+    monkeypatch.setattr(transaction, "_keep_journal", Mock(side_effect=failure))
+    with (
+        pytest.raises(InstallationError, match="Input/output error"),
+        apply_change(begun_change, listener),
+    ):
         pass
     assert "Replaced 1 modified file" in listener.notices[0]
 
@@ -642,12 +519,6 @@ def test_user_folder_replacing_package_file_is_kept(place, site):
     write(site / "alpha/old.py/mine.txt", "mine")
     change(place, None)
     assert (site / "alpha/old.py/mine.txt").read_text() == "mine"
-
-
-def test_moved_previous_environment_is_reported(place):
-    rebuilt(place)
-    latest, older = place.previous
-    assert f"Moved {latest} to {older}" in rebuilt(place).notices
 
 
 def test_unmodified_package_files_are_not_reported_as_edited(place):
@@ -724,7 +595,7 @@ def test_rebuild_keeps_the_previous_environment(place):
     change(place)
     back(place)
     [kept] = rebuilt(place).notices
-    latest, older = place.previous
+    latest = place.previous
     assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
     assert kept.startswith(f"Kept {latest}, ")
     assert "notes.txt" in kept
@@ -737,22 +608,25 @@ def test_rebuild_keeps_the_previous_environment(place):
     # A later change removes the rollback data and keeps the environment.
     change(place)
     assert (latest / "notes.txt").read_text() == "mine"
-    rebuilt(place)
-    assert (older / "notes.txt").read_text() == "mine"
+    [removed, _] = rebuilt(place).notices
+    assert removed.startswith(f"Removing {latest}, including ")
+    assert "notes.txt" in removed
     assert (latest / "since.txt").read_text() == "mine"
+    assert not (latest / "notes.txt").exists()
 
 
-def test_killed_rebuild_is_kept_without_a_later_removal(place):
-    """The next rebuild finds the second of two previous environments."""
+def test_rollback_of_a_rebuild_never_removes_an_environment(place):
     rebuilt(place)
-    new = newcomer(place)
-    with dying_after_rename(place.current_change):
-        replace_environment(place, new, Reporter())
-    latest, older = place.previous
-    assert not older.exists()
-    assert heal_now(place).notices == []
-    assert older.exists()
-    assert latest.exists()
+    with dying_after_rename(place.root):
+        replace_environment(place, place.previous, Reporter())
+    write(place.root / "pyvenv.cfg", "another tool's")
+    error = refusal(heal_now, place)
+    assert error.code == "path-taken"
+    process.run(["sh", "-c", (error.hint or "").partition("   #")[0]])
+    heal_now(place)
+    assert tree(place) == {"pyvenv.cfg": "another tool's"}
+    assert (place.folder / ".venv.previous.old/notes.txt").exists()
+    assert (place.previous / SITE / "alpha/__init__.py").read_text() == "newer"
 
 
 def test_rebuild_reports_before_its_journal_is_kept(place):
@@ -810,7 +684,7 @@ def test_recreated_environment_is_kept_after_a_killed_rebuild(place):
     write(place.root / "pyvenv.cfg", "another tool's")
     assert any(notice.startswith("Kept ") for notice in heal_now(place).notices)
     assert tree(place) == {"pyvenv.cfg": "another tool's"}
-    assert (place.previous[0] / "notes.txt").exists()
+    assert (place.previous / "notes.txt").exists()
 
 
 def mark(place, name):
@@ -947,7 +821,7 @@ def test_killed_change_leaves_the_previous_or_new_state(
         with dying(10**9):
             heal_now(place)
         now = tree(place)
-        folders = (place.root, place.work, *place.previous)
+        folders = (place.root, place.work, place.previous)
         notes = [note for one in folders for note in one.rglob("notes.txt")]
         if now.pop("since.txt", "mine") != "mine" or not notes:
             wrong.append(moment)
@@ -974,26 +848,6 @@ def test_files_written_during_a_killed_change_are_kept(place, site):
     [stays] = [notice for notice in notices if notice.startswith("Kept")]
     assert "alpha/new/x.py" in stays
     assert "alpha/old.py" in stays
-
-
-def test_recovery_keeps_packages_changed_by_another_tool(place, site):
-    change_of_two = planned(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
-    transaction._write_journal(change_of_two)
-    transaction._apply(change_of_two)
-    begun_by(place, process=1, start="never")
-    shutil.rmtree(site / "alpha-2.dist-info")
-    put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
-    [notice] = heal_now(place).notices
-    now = contents(place)
-    assert now[f"{SITE}/alpha/__init__.py"] == "three"
-    assert now[f"{SITE}/beta.py"] == "b"
-    assert notice.endswith(f"alpha in {place.venv} (changed since by another tool)")
-    assert not (site / "alpha-1.dist-info").exists()
-
-
-def reinstalled(site):
-    shutil.rmtree(site / "alpha-2.dist-info")
-    put(site.parents[2], "alpha-3", {"alpha/__init__.py": "three"})
 
 
 def edited_again(site):
@@ -1041,7 +895,7 @@ def unmarked(site):
     (site.parents[2] / "gpuinstall.json").unlink()
 
 
-@pytest.mark.parametrize("meanwhile", [reinstalled, edited_again, verified, unmarked])
+@pytest.mark.parametrize("meanwhile", [edited_again, verified, unmarked])
 def test_recovery_keeps_edits_for_good(place, site, meanwhile):
     """The change after a recovery does not discard them."""
     mark(place, "first")
@@ -1068,19 +922,33 @@ def test_recovery_keeps_files_saved_during_the_change(place, site):
     assert copy.read_text() == "mine"
 
 
-def test_rollback_keeps_packages_changed_by_another_tool(place, site):
-    (site / "alpha" / "old.py").write_text("mine")
+def test_rollback_replaces_packages_changed_by_another_tool(place, site):
+    first = tree(place)
     change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
-    shutil.rmtree(site / "alpha-2.dist-info")
+    for name in ("alpha", "alpha-2.dist-info"):
+        shutil.rmtree(site / name)
+    (place.root / "share/a").unlink()
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
-    listener = back(place)
-    now = contents(place)
-    assert now[f"{SITE}/alpha/__init__.py"] == "three"
-    assert now[f"{SITE}/beta.py"] == "b"
-    assert "not rolled back" in listener.warnings[0]
-    assert listener.warnings[0].endswith("since: alpha")
-    [copy] = place.work.glob("edited-*/lib/**/old.py")
-    assert copy.read_text() == "mine"
+    third = tree(place)
+    back(place)
+    assert tree(place) == first
+    back(place)
+    assert tree(place) == third
+
+
+def test_change_without_packages_keeps_the_rollback(place, site):
+    (site / "alpha/old.py").write_text("mine")
+    change(place)
+    lock = place.staging / "pylock.cpu.toml"
+    write(lock, "of another line end")
+    only_lock = plan_change(
+        place, added={lock.name: lock}, after={}, old_packages=[], own={lock.name}
+    )
+    with apply_change(only_lock, Reporter()):
+        pass
+    assert (place.root / lock.name).exists()
+    back(place)
+    assert (site / "alpha/old.py").read_text() == "mine"
 
 
 @pytest.mark.parametrize("text", ["", "t"])
@@ -1119,13 +987,36 @@ def test_file_emptied_after_a_kill_is_kept(place, site):
     assert (site / "alpha/new/x.py").exists()
 
 
-def test_damaged_journal_removes_no_marker(place):
+def remove_copies(journal):
+    shutil.rmtree(journal / "before")
+
+
+def empty(journal):
+    (journal / "journal.json").write_text("")
+
+
+def cut_off(journal):
+    text = (journal / "journal.json").read_text()
+    (journal / "journal.json").write_text(text[:100])
+
+
+def remove_record(journal):
+    (journal / "journal.json").unlink()
+
+
+@pytest.mark.parametrize("damage", [remove_copies, empty, cut_off, remove_record])
+def test_damaged_journal_is_set_aside(place, damage):
     mark(place, "first")
     begun(place)
-    shutil.rmtree(place.current_change / "before")
+    damage(place.current_change)
+    changed = tree(place)
     [notice] = heal_now(place).notices
-    assert notice.startswith("Discarded an interrupted change")
+    [aside] = place.work.glob("damaged-*")
+    text = "(an interrupted change with a damaged journal)"
+    assert notice == f"Kept {aside} {text}"
+    assert tree(place) == changed
     assert was_created_here(place.venv)
+    assert heal_now(place).notices == []
 
 
 def test_file_edited_after_restart_is_kept(place, site):

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.wheels import make_wheel
+
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
 STATIC = '[project]\nname = "lib"\nversion = "1"\n'
 LOCK = (
@@ -101,3 +104,64 @@ def test_lock_fails_if_configured_index_lacks_package(here, stranger, address):
     assert done.status not in {0, 1}
     assert "filelock" in done.err
     assert here.entries() == {"pyproject.toml"}
+
+
+LOGINS = ("AWS", "AZURE", "DOCKER", "GITHUB", "GITLAB", "HF", "NPM", "PYPI")
+ENDINGS = ("TOKEN", "SECRET_KEY", "PASSWORD", "PAT")
+PERSONAL = (
+    "CI_JOB_URL",
+    "EMAIL",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "LOGNAME",
+    "MY_THING",
+    "SSH_CONNECTION",
+    "SYSTEM_ACCESSTOKEN",
+    "UV_INDEX_CORP_USERNAME",
+    "UV_PUBLISH_TOKEN",
+    "XDG_SESSION_SECRET",
+)
+NAMES = (*[f"{login}_{ending}" for login in LOGINS for ending in ENDINGS], *PERSONAL)
+
+
+def serve_wheels(folder: Path, name: str, requires: tuple[str, ...] = ()) -> Host:
+    """Serve an index in which every file exists and has these requirements."""
+
+    def respond(path, _headers):
+        file = path.rpartition("/")[2]
+        if file.endswith(".whl"):
+            package = file.partition("-")[0]
+            wheel = make_wheel(folder / name, package, "1.0", requires=requires)
+            return Answer(body=wheel.read_bytes())
+        package = path.strip("/").rpartition("/")[2]
+        if package != "painter":
+            return NOT_FOUND
+        link = f'<a href="/files/{package}-1.0-py3-none-any.whl">{package}</a>'
+        return Answer(body=link.encode(), content_type="text/html")
+
+    return Host(name, respond)
+
+
+def test_metadata_urls_contain_no_variable(here, tmp_path):
+    tracker = serve_wheels(tmp_path, "tracker")
+    requires = tuple(
+        f"part{number} @ {tracker.url}/${{{name}}}/part{number}-1.0-py3-none-any.whl"
+        for number, name in enumerate(NAMES)
+    )
+    index = serve_wheels(tmp_path, "index", requires)
+    secretive = here.having(
+        UV_INDEX=f"{index.url}/simple",
+        **{name: f"s3cret-{number}" for number, name in enumerate(NAMES)},
+    )
+
+    messages = ""
+    for request in ("painter", f"{index.url}/files/painter-1.0-py3-none-any.whl"):
+        done = secretive.run("lock", request, "--target", "cpu")
+        messages += done.out + done.err
+    index.close()
+    tracker.close()
+
+    requested = [request.path for request in tracker.log]
+    assert len({path.rpartition("/")[2] for path in requested}) == len(NAMES)
+    assert [path for path in requested if "s3cret" in path] == []
+    assert "s3cret" not in messages

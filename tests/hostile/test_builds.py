@@ -93,9 +93,12 @@ def test_builds_of_required_packages_receive_all_variables(here, tmp_path):
     )
     lock.write_text(tomli_w.dumps(document), "utf-8")
 
-    done = here.having(MY_FLAVOR="x").run("sync", "--target", "cpu")
+    login = {"UV_INDEX_CORP_USERNAME": "me"}
+    done = here.having(MY_FLAVOR="x", **login).run("sync", "--target", "cpu")
 
     assert done.ok, done.err
+    for name in ("app", "deep", "introduced"):
+        assert "UV_INDEX_CORP" not in (tmp_path / name).read_text("utf-8")
     received = {
         name: "MY_FLAVOR" in (tmp_path / name).read_text("utf-8")
         for name in ("app", "deep", "introduced")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -19,7 +17,6 @@ _HARMLESS = (
     "UV_COMPILE_BYTECODE",
     "UV_CONCURRENT_",
     "UV_HTTP_",
-    "UV_INDEX_",
     "UV_KEYRING_PROVIDER",
     "UV_LINK_MODE",
     "UV_NATIVE_TLS",
@@ -31,28 +28,6 @@ _HARMLESS = (
 )
 """Prefixes of variables that do not affect the selection of files."""
 
-_NEEDED = (
-    "COMSPEC",
-    "DYLD_",
-    "GIT_",
-    "LANG",
-    "LC_",
-    "LD_",
-    "MACOSX_",
-    "NETRC",
-    "PROGRAM",
-    "RUST_",
-    "SSH_A",
-    "SSL_CERT_",
-    "SYSTEM",
-    "TEMP",
-    "TMP",
-    "UV_",
-    "WINDIR",
-)
-"""Prefixes of variables that uv and Git need to resolve without a build."""
-_USER_VARIABLES = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
-"""Variables that can contain the user name. uv's cache is an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 """Environment variables that can contain a login.
 
@@ -71,18 +46,28 @@ _SECRET_VALUE = re.compile(
     r"|\beyJ[\w-]{8,}\.|(?i:(^\s*|\bauthorization:\s*)(bearer|basic|token) )|://[^/\s]*:[^/\s]*@"
 )
 _NO_SECRETS = {"PWD", "OLDPWD", "SSH_AUTH_SOCK", "XAUTHORITY"}
-_FOR_BUILDS = (
+_FOR_PROGRAMS = (
     r"PATH|PATHEXT|HOME|HOMEDRIVE|HOMEPATH|TMP|TEMP|TMPDIR|LANG|LANGUAGE|NETRC"
-    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|CC|CXX|CPP|C(XX|PP)?FLAGS|LDFLAGS|AR|AS|LD|NM"
-    r"|RANLIB|STRIP|LIB|LIBPATH|INCLUDE|CPATH|LIBRARY_PATH|LD_LIBRARY_PATH|MAX_JOBS"
-    r"|WINDIR|COMSPEC|NUMBER_OF_PROCESSORS|USERPROFILE|APPDATA|LOCALAPPDATA|SDKROOT"
+    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|LD_LIBRARY_PATH|WINDIR|COMSPEC|USERPROFILE"
+    r"|APPDATA|LOCALAPPDATA|(LC_|SSL_CERT_|DYLD_).*"
+)
+"""Environment variables that every program receives."""
+_FOR_RESOLVER = (
+    rf"{_FOR_PROGRAMS}|SYSTEM(ROOT|DRIVE)|PROGRAM(DATA|FILES.*)|SSH_(AUTH_SOCK|ASKPASS)"
+    r"|XDG_(CONFIG|CACHE|DATA|STATE)_(HOME|DIRS)|XDG_RUNTIME_DIR|DBUS_SESSION_BUS_ADDRESS"
+    r"|GIT_(SSH|SSH_COMMAND|ASKPASS|TERMINAL_PROMPT|EXEC_PATH|SSL_.*)"
+    r"|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_0|VALUE_0)"
+    r"|RUST_(LOG|BACKTRACE)|MACOSX_DEPLOYMENT_TARGET|UV_(?!CACHE|PYTHON_INSTALL).*"
+)
+"""Environment variables for uv and Git to resolve without a build."""
+_FOR_BUILDS = (
+    rf"{_FOR_PROGRAMS}|CC|CXX|CPP|C(XX|PP)?FLAGS|LDFLAGS|AR|AS|LD|NM|RANLIB|STRIP|LIB"
+    r"|LIBPATH|INCLUDE|CPATH|LIBRARY_PATH|MAX_JOBS|NUMBER_OF_PROCESSORS|SDKROOT"
     r"|DEVELOPER_DIR|ARCHFLAGS|CARGO_HOME|TORCH_CUDA_ARCH_LIST|GPUINSTALL_BUILT_FOR"
-    r"|(LC_|SSL_CERT_|DYLD_|C_INCLUDE_|CPLUS_|PKG_CONFIG|CMAKE_|CUDA|NVCC|CUDNN|ROCM|HIP"
-    r"|GIT_|SSH_|SYSTEM|PROGRAM|PROCESSOR|MACOSX_|VC|VS|XDG_|UV_|RUST).*"
+    r"|(C_INCLUDE_|CPLUS_|PKG_CONFIG|CMAKE_|CUDA|NVCC|CUDNN|ROCM|HIP|GIT_|SSH_|SYSTEM"
+    r"|PROGRAM|PROCESSOR|MACOSX_|VC|VS|XDG_|UV_|RUST).*"
 )
 """Environment variables for a build that only a lock file requests."""
-
-_INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 
 
 @cache
@@ -128,11 +113,11 @@ def environment(
         sources: uv's variables for indexes, certificates, and logins.
         offline: Whether uv must not use the network.
     """
-    variables = {}
-    for name, value in environ.items():
-        is_harmless = name.startswith(_HARMLESS) and name not in _INDEX_LISTS
-        if is_harmless or not name.startswith("UV_"):
-            variables[name] = value
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_HARMLESS) or not name.startswith("UV_")
+    }
     # gpuinstall reads uv.toml itself and passes the effective settings to uv.
     variables["UV_NO_CONFIG"] = "1"
     # gpuinstall downloads a Python itself, after reporting the download.
@@ -144,46 +129,20 @@ def environment(
     return variables
 
 
-def remove_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the variables that uv needs to resolve, without secrets.
+def select_resolver_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that uv receives if it builds nothing.
 
     uv expands ``${NAME}`` in URLs, including URLs in the METADATA of untrusted packages.
-
-    Args:
-        variables: The variables of the run.
-        home: A replacement for the home folder. The folder receives a .gitconfig that
-            includes the user's file.
     """
-    from shutil import which  # slow to import: it loads decompressors
-
     kept = {}
     # As in uv, the upper-case name has precedence.
     for name, value in sorted(variables.items(), reverse=True):
         upper = name.upper()
         if upper in _PROXIES:
             kept[name.lower()] = value
-        elif upper in _USER_VARIABLES or _SECRET.search(upper):
-            continue
-        elif upper.startswith(_NEEDED):
+        elif re.fullmatch(_FOR_RESOLVER, upper) and not has_secret(value):
             kept[name] = value
-    own = Path(variables.get("HOME") or Path.home())
-    xdg = Path(variables.get("XDG_CONFIG_HOME") or own / ".config")
-    files = [str(xdg / "git" / "config"), str(own / ".gitconfig")]
-    if variables.get("GIT_CONFIG_GLOBAL"):
-        files = [variables["GIT_CONFIG_GLOBAL"]]
-    lines = [f"[include]\n\tpath = {json.dumps(file)}\n" for file in files]
-    home.mkdir(exist_ok=True)
-    (home / ".gitconfig").write_text("".join(lines), encoding="utf-8")
-    path = variables.get("PATH")
-    found = [which(name, path=path) for name in ("git", "ssh")]
-    programs = filter(None, found)
-    folders = [str(Path(program).parent) for program in programs]
-    if folders and os.name == "posix":
-        # Parts of git are shell scripts.
-        folders += ["/usr/bin", "/bin"]
-    path = os.pathsep.join(dict.fromkeys(folders))
-    places = {"HOME": str(home), "PATH": path}
-    return {**kept, **places, "USERPROFILE": str(home)}
+    return kept
 
 
 class BuildVariables(Value):
@@ -222,7 +181,12 @@ def _is_secret(name: str, value: str) -> bool:
         return has_login(value)
     # Git's settings have names such as GIT_CONFIG_KEY_0.
     is_named = not name.startswith("GIT_CONFIG_") and bool(_SECRET.search(name))
-    return is_named or bool(_SECRET_VALUE.search(value)) or has_login(value)
+    return is_named or has_secret(value)
+
+
+def has_secret(value: str) -> bool:
+    """Return whether a variable's value contains a secret."""
+    return bool(_SECRET_VALUE.search(value)) or has_login(value)
 
 
 def compile_lock(

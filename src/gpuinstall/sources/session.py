@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import tempfile
 from base64 import b64encode
@@ -208,13 +209,17 @@ def _move_git_settings(
     kept = {
         name: value
         for name, value in variables.items()
-        if not re.match("GIT_CONFIG_(COUNT|KEY_|VALUE_)", name)
+        if not re.match("GIT_CONFIG_(COUNT|KEY_|VALUE_|PARAMETERS)", name)
     }
     count = variables.get("GIT_CONFIG_COUNT", "0")
     settings = []
     for number in range(int(count) if count.isdecimal() else 0):
         key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
         settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
+    # ``git -c`` sets this variable.
+    for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
+        key, _, value = word.partition("=")
+        settings.append((key, value))
     for address in addresses:
         parts = urlsplit(address)
         login = logins.get(url_server(address))

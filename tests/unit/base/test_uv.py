@@ -27,7 +27,6 @@ def test_user_settings_do_not_change_installed_packages():
         "UV_CACHE_DIR",
         "UV_DEFAULT_INDEX",
         "UV_HTTP_TIMEOUT",
-        "UV_INDEX_PRIVATE_PASSWORD",
         "UV_LINK_MODE",
         "UV_NO_CONFIG",
         "UV_PREVIEW_FEATURES",

@@ -125,27 +125,25 @@ def test_user_url_is_not_attributed_to_the_project():
     assert [choice.value for choice in sources.folder_sources] == [GIT]
 
 
-def test_uv_resolves_without_variables_of_the_user(tmp_path):
-    home = tmp_path / "home"
-    kept = {"https_proxy": "p", "LANG": "C", "UV_OFFLINE": "1"}
-    places = {"HOME": str(home), "USERPROFILE": str(home), "PATH": ""}
-    secrets = dict.fromkeys(
-        (
-            "HF_TOKEN",
-            "AWS_SECRET_ACCESS_KEY",
-            "GITHUB_TOKEN",
-            "UV_PUBLISH_TOKEN",
-            "MY_THING",
-            "USER",
-            "UV_CACHE_DIR",
-            "XDG_CACHE_HOME",
-        ),
-        "s3cret",
-    )
-
-    own = {"HOME": "/me", "PATH": "/me/bin", "https_proxy": "q", "HTTPS_PROXY": "p"}
-    assert uv.remove_secrets({**kept, **secrets, **own}, home) == kept | places
-    assert 'path = "/me/.gitconfig"' in (home / ".gitconfig").read_text("utf-8")
+def test_resolver_receives_only_allowed_variables():
+    kept = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "include.path",
+        "GIT_CONFIG_VALUE_0": "/run/gitconfig",
+        "GIT_SSH_COMMAND": "ssh -i ~/.ssh/work",
+        "HOME": "/me",
+        "LANG": "C",
+        "PATH": "/me/bin",
+        "SSH_AUTH_SOCK": "/run/agent",
+        "UV_OFFLINE": "1",
+        "XDG_CACHE_HOME": "/me/cache",
+        "https_proxy": "p",
+    }
+    names = ["MY_THING", "USER", "UV_CACHE_DIR", "GIT_AUTHOR_EMAIL", "PYTHONPATH"]
+    others = dict.fromkeys([*names, *SECRETS], "s3cret")
+    others["GIT_ASKPASS"] = "password=s3cret"
+    proxies = {"https_proxy": "q", "HTTPS_PROXY": "p"}
+    assert uv.select_resolver_variables({**others, **kept, **proxies}) == kept
 
 
 SECRETS = dict.fromkeys(
@@ -233,12 +231,15 @@ def test_path_outside_the_project_is_reported(tmp_path):
         ("user.name", "#; [x]"),
     ],
 )
-def test_git_credentials_are_passed_in_a_file(tmp_path, key, value):
+@pytest.mark.parametrize("by_option", [False, True])
+def test_git_credentials_are_passed_in_a_file(tmp_path, key, value, by_option):
     variables = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": key,
         "GIT_CONFIG_VALUE_0": value,
     }
+    if by_option:
+        variables = {"GIT_CONFIG_PARAMETERS": f"'{key}'='{value}'"}
     address = "git+https://other.example/x"
     logins = {"https://other.example": "me:s3cret"}
 

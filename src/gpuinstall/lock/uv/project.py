@@ -533,8 +533,7 @@ class _Resolver:
         passed = self.session.sources.policy.pass_build_variables
         variables = uv.BuildVariables(passed=passed).select_variables(self.variables)
         if not code:
-            home = self.session.scratch / "home"
-            variables = {**uv.remove_secrets(variables, home), **_NO_CODE}
+            variables = {**uv.select_resolver_variables(variables), **_NO_CODE}
             words += tuple(f"--only-binary={name}" for name in sorted(self.unannounced))
         return process.run(
             [*self.command, *words],

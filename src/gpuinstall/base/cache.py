@@ -67,7 +67,7 @@ class JsonCache(Value, Generic[_Cached]):
         with _LOCK:
             decoder = _create_decoder(self.kind)
         with suppress(OSError, ValueError, RecursionError):
-            value: _Cached = decoder.decode(read_raw(file))
+            value: _Cached = decoder.decode(read_raw(file, None))
             return value
         return None
 

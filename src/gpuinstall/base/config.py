@@ -10,7 +10,12 @@ from typing import Any
 
 from gpuinstall.base.codec import MalformedError, read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import format_link_hint, parse_toml, read_document
+from gpuinstall.base.files import (
+    format_link_hint,
+    hide_linked_text,
+    parse_toml,
+    read_document,
+)
 from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.shapes import PYPROJECT, ShapeError, check_shape
@@ -48,14 +53,17 @@ def read_config(folder: Path) -> Request:
     version = ""
     try:
         if os.path.lexists(project):
-            pyproject = parse_toml(read_document(project, folder))
+            text = read_document(project, folder)
+            with hide_linked_text(project):
+                pyproject = parse_toml(text)
         if os.path.lexists(pinned):
             version = read_document(pinned, folder)
     except (OSError, ValueError) as error:
         # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
         raise _malformed(f"cannot be read: {reason}", format_link_hint(error)) from None
-    return parse_config(pyproject, version)
+    with hide_linked_text(project):
+        return parse_config(pyproject, version)
 
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:

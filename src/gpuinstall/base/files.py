@@ -15,13 +15,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
 from itertools import repeat
 from os.path import exists, isdir, isfile, islink
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import IO, Any
 
-from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.base.owners import exposures, has_same_owner, is_shared
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
@@ -55,6 +54,8 @@ def open_regular(path: Path | str) -> IO[bytes]:
     return os.fdopen(os.open(path, _NONBLOCKING), "rb")
 
 
+_WITHOUT_TEXT = {"requirements-unreadable", "group-unknown", "extra-unknown"}
+"""Codes of errors that quote no text of a file."""
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  not written to
 """A folder in memory that contains normal files."""
@@ -106,28 +107,56 @@ def real_path(path: Path | str) -> Path:
     return Path(os.path.realpath(path))
 
 
-@cache
 def find_repository(folder: Path) -> Path:
     """Return the repository that contains a folder, or the folder itself."""
     place = real_path(folder)
+    home = real_path(expand_home("~"))
     for parent in (place, *place.parents):
         # Ignore a repository of the home folder, which is not a project.
-        if parent == real_path(Path.home()):
+        if parent == home:
             break
         if exists(parent / ".git"):
             return parent
     return place
 
 
-def read_document(path: Path | str, folder: Path | None = None) -> str:
+def is_inside(path: Path | str, folder: Path) -> bool:
+    """Return whether a path is in the repository of a folder.
+
+    Symbolic links are resolved.
+    """
+    return real_path(path).is_relative_to(find_repository(folder))
+
+
+def leads_outside(path: str) -> bool:
+    """Return whether a relative path, such as ``../x``, leaves its folder."""
+    # A path from Linux may be used on Windows, which accepts both separators.
+    place = PureWindowsPath(path)
+    return ".." in place.parts or bool(place.anchor)
+
+
+def is_behind_link(path: Path) -> bool:
+    """Return whether a path in a repository leads through a symbolic link."""
+    repository = find_repository(path.parent)
+    part = Path(os.path.abspath(path))  # noqa: PTH100  links must not be resolved
+    while real_path(part) != repository and part != part.parent:
+        if islink(part):
+            return True
+        part = part.parent
+    return False
+
+
+def read_document(path: Path | str, folder: Path | None) -> str:
     """Read a text file.
 
     Args:
         path: The file.
-        folder: The folder that links must not leave. None: links are not limited.
+        folder: The folder that selects the file. None: the user or gpuinstall
+            selects it.
 
     Raises:
-        OSError: The file is not regular, is too large, or is outside ``folder``.
+        OSError: The file is not regular, is too large, or is outside the repository
+            of ``folder``.
         UnicodeDecodeError: The file is not text.
     """
     return decode_text(read_raw(path, folder))
@@ -142,10 +171,11 @@ def decode_text(raw: bytes, errors: str = "strict") -> str:
     return text.removeprefix("\ufeff")
 
 
-def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
+def read_raw(path: Path | str, folder: Path | None) -> bytes:
     """Read the bytes of a file; see ``read_document``."""
-    if folder is not None and not real_path(path).is_relative_to(real_path(folder)):
-        raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
+    if folder is not None and not is_inside(path, folder):
+        outside = f"a link points outside {find_repository(folder)}"
+        raise OSError(errno.ELOOP, outside, str(path))
     with open_regular(path) as file:
         raw = file.read(DOCUMENT_BYTES + 1)
     if len(raw) > DOCUMENT_BYTES:
@@ -157,16 +187,41 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     return raw
 
 
+@contextmanager
+def hide_linked_text(path: Path) -> Iterator[None]:
+    """Replace an error in a block that could quote a file behind a link.
+
+    A link can lead to a file with secrets, such as ``.env``.
+
+    Args:
+        path: The file that the block parses.
+    """
+    try:
+        yield
+    except (ValueError, GpuInstallError) as error:
+        code = getattr(error, "code", "requirements-malformed")
+        if code in _WITHOUT_TEXT or not is_behind_link(path):
+            raise
+        kind = type(error) if isinstance(error, GpuInstallError) else UsageError
+        # The error is about the file now, not about one requirement.
+        raise kind(
+            code.replace("requirement-", "requirements-"),
+            f"{path} is malformed",
+            why="the text of a file behind a symbolic link is not printed",
+        ) from None
+
+
 def format_link_hint(error: Exception) -> str | None:
-    """Return a hint if a path is a link that leaves its folder."""
+    """Return a hint if a path is a link that leaves its repository."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        target = real_path(error.filename)
-        if isfile(target):
-            return f"rm {quote_word(error.filename)} && gpuinstall lock -r {quote_word(target)}"
+        link = error.filename
+        target = real_path(link)
+        if islink(link) and isfile(target):
+            return f"rm {quote_word(link)} && gpuinstall lock -r {quote_word(target)}"
     return None
 
 
-def read_json(path: Path | str, folder: Path | None = None) -> Any:
+def read_json(path: Path | str, folder: Path | None) -> Any:
     """Read a JSON file; see ``read_document`` and ``parse_json``."""
     return parse_json(read_document(path, folder))
 
@@ -319,7 +374,7 @@ def file_sha256(path: Path) -> str:
 def has_text(path: Path, text: str) -> bool:
     """Return whether a regular file contains exactly this text."""
     with suppress(OSError, ValueError):
-        return not islink(path) and read_document(path) == text
+        return not islink(path) and read_document(path, path.parent) == text
     return False
 
 

@@ -242,7 +242,7 @@ def _read(path: Path) -> _Record | str:
     if islink(path):
         return "it is a link"
     try:
-        record = read_object(_Record, read_json(path))
+        record = read_object(_Record, read_json(path, path.parent))
     except OSError as error:
         return error.strerror or str(error)
     except ValueError as error:

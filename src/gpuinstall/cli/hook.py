@@ -272,7 +272,7 @@ def _write_configuration(
 def _read_text(file: Path) -> str:
     """Read the text of a file unchanged, or "" if it does not exist."""
     try:
-        return read_raw(file).decode()
+        return read_raw(file, None).decode()
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

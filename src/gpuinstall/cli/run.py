@@ -93,7 +93,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
 def _has_metadata(script: Path) -> bool:
     """Return whether a script has inline metadata (PEP 723)."""
     with suppress(OSError, ValueError):
-        return bool(re.search(r"(?m)^# /// script\s*$", read_document(script)))
+        return bool(re.search(r"(?m)^# /// script\s*$", read_document(script, None)))
     return False
 
 

@@ -134,7 +134,9 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
     """
     line = None
     with suppress(OSError, ValueError):
-        line = _ACTIVATED.search(read_document(evidence.venv / "bin" / "activate"))
+        line = _ACTIVATED.search(
+            read_document(evidence.venv / "bin" / "activate", evidence.venv)
+        )
     # There is no match if the script is missing or finds its own path.
     activated = Path(line[2]) if line else evidence.venv
     if real_path(activated) != real_path(evidence.venv):

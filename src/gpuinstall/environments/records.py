@@ -263,7 +263,7 @@ def _read_identities(venv: Path) -> list[str]:
 
 def _read_record(record: Path) -> list[str]:
     with suppress(OSError, ValueError):
-        return read_document(record).split("\0")
+        return read_document(record, None).split("\0")
     return [""]
 
 

@@ -108,7 +108,7 @@ def read_stamp(path: Path) -> Stamp | None:
         # Another user could forge a stamp.
         if not is_own(path):
             return None
-        stamp = read_object(Stamp, read_json(path))
+        stamp = read_object(Stamp, read_json(path, None))
         if TORCH in stamp.files:
             return stamp
     return None

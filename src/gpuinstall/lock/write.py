@@ -15,7 +15,12 @@ from packaging.pylock import Package, PackageArchive, Pylock
 from packaging.version import Version
 
 from gpuinstall.base.errors import LockError
-from gpuinstall.base.files import has_text, read_document, write_atomically
+from gpuinstall.base.files import (
+    has_text,
+    leads_outside,
+    read_document,
+    write_atomically,
+)
 from gpuinstall.base.text import format_count, format_size
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
@@ -39,7 +44,6 @@ from gpuinstall.lock.file.lock import (
     find_version_conflicts,
     format_changes,
     is_outdated,
-    is_outside_folder,
     parse,
     placeholder_hash,
     split_merge_conflict,
@@ -368,7 +372,7 @@ def _complete_file(file: Any, hashes: _Hashes, folder: Path) -> Any:
     url = find_file_url(file)
     path = file.path and _relative_path(file.path, folder)
     # Record a file outside the folder by its URL, like a find-links file.
-    is_inside = path and not is_outside_folder(path)
+    is_inside = path and not leads_outside(path)
     return dataclasses.replace(
         file,
         url=None if is_inside else url,

@@ -138,7 +138,7 @@ class Contents(Value):
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
-    return {name: read_inputs(name) for name in names}
+    return {name: read_inputs(name, folder) for name in names}
 
 
 def add_extras(request: Request, folder: Path) -> Request:

@@ -216,7 +216,7 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
     active_files = _active_pip_files(environ)
     for file in reversed(find_pip_files(environ)):
         with _convert_read_errors(file):
-            settings = parse_pip_file(_read_text(file), file, folder)
+            settings = parse_pip_file(_read_text(file, None), file, folder)
         is_of_folder = file in active_files and any(
             _is_in_folder(project, file) for project in projects
         )
@@ -260,7 +260,7 @@ def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
 def _read_user_tables(environ: _Environ) -> Iterator[_Tables]:
     """Yield uv's user and system settings, highest precedence first."""
     for file in _find_uv_files(environ):
-        yield file, _read_uv_table(file) or {}
+        yield file, _read_uv_table(file, None) or {}
 
 
 def read_project_constraints(
@@ -294,8 +294,8 @@ def _read_variable_files(
         is_url = name.startswith("file:")
         place = Location.parse(name).path if is_url else requirements_path(name)
         path = folder / place
-        if not is_guard_text(read_requirements_text(path)):
-            files.append(read_requirements(path))
+        if not is_guard_text(read_requirements_text(path, None)):
+            files.append(read_requirements(path, None))
     return join_files(files)
 
 
@@ -333,7 +333,7 @@ def read_pip_option(
         text: The text of ``file``.
         option: The option in the files, such as ``constraint``.
     """
-    texts = {path: _read_text(path) for path in find_pip_files(environ)}
+    texts = {path: _read_text(path, None) for path in find_pip_files(environ)}
     texts[file] = text
     value = ""
     for path, content in texts.items():
@@ -365,7 +365,7 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
         raise UsageError("trust-folder", message)
     path = user_folder(environ) / "gpuinstall" / "config.toml"
     with _convert_read_errors(path):
-        table = parse_toml(_read_text(path))
+        table = parse_toml(_read_text(path, None))
         check_shape(table, CONFIG)
         trusted = table.get("trust-folder", True)
         prefixes = table.get("trusted-sources", [])
@@ -642,13 +642,8 @@ def _resolve_path(
     return os.path.normpath(folder.absolute() / expand_home(address))
 
 
-def _read_uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return uv's settings in a file, if it has any.
-
-    Args:
-        path: The file.
-        folder: The folder that symbolic links must not leave.
-    """
+def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:
+    """Return uv's settings in a file, if it has any; see ``read_document``."""
     with _convert_read_errors(path):
         table: Any = _parse(_read_text(path, folder))
         if path.name == PROJECT:
@@ -663,7 +658,7 @@ def _read_uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | N
 _parse = lru_cache(maxsize=8)(parse_toml)
 
 
-def _read_text(path: Path, folder: Path | None = None) -> str:
+def _read_text(path: Path, folder: Path | None) -> str:
     """Read a configuration file, without constraints that gpuinstall added."""
     try:
         text = read_document(path, folder)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
+from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location, PackageSource, SourceKind, SourceOrigin
 from gpuinstall.base.values import Value
@@ -60,9 +61,7 @@ def find_rejection(entry: Entry, policy: Policy) -> Reason | None:
 
 def _check_subdirectory(entry: Entry, _: Policy) -> Reason | None:
     """Reject a subdirectory outside its repository, folder, or archive."""
-    # Check Windows paths on all systems: a lock written on Linux may be installed there.
-    path = PureWindowsPath(entry.source.subdirectory)
-    if ".." in path.parts or path.anchor:
+    if leads_outside(entry.source.subdirectory):
         message = f"{entry.shown} has a subdirectory outside its source tree"
         return Reason("lock-traversal", message)
     return None

@@ -199,7 +199,9 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
     """
     rules = {}
     # The table is JSON, because importing a TOML parser takes longer than reading it.
-    for tool, settings in read_json(Path(__file__).with_name("settings.json")).items():
+    for tool, settings in read_json(
+        Path(__file__).with_name("settings.json"), None
+    ).items():
         for key, effect in settings.items():
             if isinstance(effect, list):
                 for name in effect:

@@ -9,7 +9,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
@@ -19,6 +19,8 @@ from gpuinstall.base.files import (
     check_count,
     check_outside,
     format_link_hint,
+    hide_linked_text,
+    is_inside,
     read_document,
     real_path,
 )
@@ -272,14 +274,18 @@ def parse_lines(lines: Iterable[tuple[int, str]], path: Path) -> RequirementsFil
     return _Reader(path).parse(lines, path)
 
 
-def read_requirements(path: Path) -> RequirementsFile:
+def read_requirements(path: Path, folder: Path | None) -> RequirementsFile:
     """Read a requirements file with the files that it includes.
+
+    Args:
+        path: The file.
+        folder: The folder that selects the file; see ``read_document``.
 
     Raises:
         UsageError: A file cannot be read or is malformed.
     """
     try:
-        return _Reader(path).read(path)
+        return _Reader(path).read(path, folder)
     except RecursionError:
         message = f"{path} has hundreds of nested includes"
         raise UsageError("requirements-malformed", message) from None
@@ -299,7 +305,8 @@ def convert_content_errors(
         hint: The hint of the error.
     """
     try:
-        yield
+        with hide_linked_text(subject) if isinstance(subject, Path) else nullcontext():
+            yield
     except (OSError, ValueError, RecursionError, UsageError) as error:
         text = str(getattr(error, "strerror", None) or error)
         if isinstance(error, UsageError):
@@ -313,11 +320,11 @@ def convert_content_errors(
         raise UsageError(code, f"{message}: {reason}", hint=hint) from None
 
 
-def read_requirements_text(path: Path, folder: Path | None = None) -> str:
-    """Read the text of a requirements file.
+def read_requirements_text(path: Path, folder: Path | None) -> str:
+    """Read the text of a requirements file; see ``read_document``.
 
     Raises:
-        UsageError: The file cannot be read, or a link leads out of ``folder``.
+        UsageError: The file cannot be read.
     """
     try:
         return read_document(path, folder)
@@ -360,12 +367,18 @@ class _Reader:
         """The number of lines in all files."""
 
     def read(
-        self, path: Path, line: str = "", *, constrains: bool = False
+        self,
+        path: Path,
+        folder: Path | None,
+        line: str = "",
+        *,
+        constrains: bool = False,
     ) -> RequirementsFile:
         """Read a requirements file and the files that it includes.
 
         Args:
             path: The path.
+            folder: The folder that selects the file; see ``read_document``.
             line: The file and line that includes it, for messages.
             constrains: Whether the file is included with ``-c``.
         """
@@ -374,11 +387,12 @@ class _Reader:
             return RequirementsFile()
         self.seen.add((place, constrains))
         try:
-            text = read_requirements_text(path)
+            text = read_requirements_text(path, folder)
         except UsageError as error:
             error.message = f"{line}: {error.message}" if line else error.message
             raise
-        file = self.parse(_number_lines(text), path, constrains=constrains)
+        with hide_linked_text(path):
+            file = self.parse(_number_lines(text), path, constrains=constrains)
         return file.as_constraints() if constrains else file
 
     def parse(
@@ -441,20 +455,19 @@ class _Reader:
         except UsageError as error:
             error.message = f"{line}: {error.message}"
             raise
-        place = real_path(included)
-        if place.is_relative_to(self.folder):
-            return self.read(included, line, constrains=constrains)
+        if is_inside(included, self.folder):
+            return self.read(included, self.folder, line, constrains=constrains)
         check_outside(included, path, line)
         malformed = f"{line} includes {included}, which is not a requirements file"
         try:
-            file = self.read(included, line, constrains=constrains)
+            file = self.read(included, None, line, constrains=constrains)
         except UsageError as error:
             raise UsageError(error.code, malformed) from None
         if not all(has_rule(one.row.tool, one.row.key) for one in file.settings):
             raise UsageError("requirements-malformed", malformed)
-        if place.is_relative_to(real_path(Path.cwd())):
+        if is_inside(included, Path.cwd()):
             return file
-        inclusion = create_setting("pip", "-r", str(place), path)
+        inclusion = create_setting("pip", "-r", str(real_path(included)), path)
         return RequirementsFile(settings=(inclusion,)) | file
 
 

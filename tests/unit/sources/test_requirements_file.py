@@ -25,7 +25,7 @@ def read(tmp_path):
 
     def read(text):
         (tmp_path / "in.txt").write_text(text, "utf-8")
-        return read_requirements(tmp_path / "in.txt")
+        return read_requirements(tmp_path / "in.txt", None)
 
     return read
 
@@ -129,7 +129,7 @@ def test_repeatedly_included_file_is_read_once(tmp_path):
             f"-r {further}\n-r {further}\n-c {further}\n-c {further}\n"
         )
     (tmp_path / "40.txt").write_text("numpy\n")
-    assert read_requirements(tmp_path / "0.txt") == RequirementsFile(
+    assert read_requirements(tmp_path / "0.txt", None) == RequirementsFile(
         required("numpy"), constrained("numpy")
     )
 
@@ -189,7 +189,7 @@ def test_included_file_outside_project_is_not_printed(tmp_path):
         try:
             said[line] = [
                 Path(setting.value).name
-                for setting in read_requirements(folder / "in.txt").settings
+                for setting in read_requirements(folder / "in.txt", None).settings
                 if setting.effect is Effect.FILE
             ]
         except UsageError as error:
@@ -199,8 +199,8 @@ def test_included_file_outside_project_is_not_printed(tmp_path):
         "-r ../base.txt": ["base.txt"],
         "-c ../base.txt": ["base.txt"],
         "-r ../secrets": ["requirement-malformed"],
-        "-r link.txt": ["requirement-malformed"],
-        "-c link.txt": ["requirement-malformed"],
+        "-r link.txt": ["requirements-malformed"],
+        "-c link.txt": ["requirements-malformed"],
         "-r ../pipe": ["path-outside"],
         "-r ../none.txt": ["path-outside"],
         "-r /proc/self/environ": ["path-outside"],
@@ -242,4 +242,4 @@ def test_deeply_nested_includes_are_rejected(tmp_path):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
 
     with pytest.raises(UsageError, match="has hundreds of nested includes"):
-        read_requirements(tmp_path / "0.txt")
+        read_requirements(tmp_path / "0.txt", None)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import chain
 from os.path import isdir
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -18,7 +18,13 @@ import tomli_w
 
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import parse_toml, read_document, real_path
+from gpuinstall.base.files import (
+    hide_linked_text,
+    leads_outside,
+    parse_toml,
+    read_document,
+    real_path,
+)
 from gpuinstall.base.location import (
     PackageSource,
     SourceKind,
@@ -543,7 +549,8 @@ def read_lock(path: Path) -> Lock:
                 f"mv {quote_word(path)} {quote_word(f'{path}.d')}   # then run it again"
             )
         raise LockError("lock-unreadable", message, hint=hint) from None
-    return parse(path.name, text)
+    with hide_linked_text(path):
+        return parse(path.name, text)
 
 
 # Cached: one run parses the folder's lock and the environment's copy often.
@@ -626,9 +633,7 @@ def _malformed_error(name: str, fault: str) -> LockError:
 def _check_file(lock: str, package: str, file: Any) -> None:
     """Raise LockError for an unsafe URL or a malformed hash."""
     names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
-    outside = [
-        one for one in names if is_outside_folder(one) or re.search(r"[/\\]", one)
-    ]
+    outside = [one for one in names if leads_outside(one) or re.search(r"[/\\]", one)]
     if outside:
         message = f"{lock}: {package} has an unsafe file name: {outside[0]!r}"
         raise LockError("lock-traversal", message, hint=_RESTORE)
@@ -638,13 +643,6 @@ def _check_file(lock: str, package: str, file: Any) -> None:
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fault = f"is not a PEP 751 lock: invalid sha256 for {package}"
         raise _malformed_error(lock, fault)
-
-
-def is_outside_folder(path: str) -> bool:
-    """Return whether a path of a lock is outside the lock's folder."""
-    # A lock from Linux may be installed on Windows, which accepts both separators.
-    place = PureWindowsPath(path)
-    return ".." in place.parts or bool(place.anchor)
 
 
 def split_merge_conflict(text: str) -> tuple[str, ...]:

@@ -46,15 +46,19 @@ _BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
 """The backend in a build string, at the start or after the Python version."""
 
 
-def read_conda(path: Path) -> RequirementsFile:
+def read_conda(path: Path, folder: Path | None) -> RequirementsFile:
     """Read the conda packages and the pip section of an ``environment.yml``.
+
+    Args:
+        path: The file.
+        folder: The folder that selects the file; see ``read_document``.
 
     Raises:
         UsageError: The file is malformed, or no specifier can express the versions of a
             package.
     """
     with convert_content_errors(path):
-        text = read_requirements_text(path)
+        text = read_requirements_text(path, folder)
         document = _parse_yaml(text)
         entries = document.get("dependencies") or []
         packages = [entry for entry in entries if isinstance(entry, str)]

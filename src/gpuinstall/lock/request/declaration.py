@@ -17,8 +17,9 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
+    hide_linked_text,
+    is_inside,
     parse_toml,
-    real_path,
 )
 from gpuinstall.base.owners import is_adoptable
 from gpuinstall.base.requirement import (
@@ -141,7 +142,7 @@ def read_declaration(
     # Without a project, the parser need not be loaded.
     if isfile(project.path):
         with convert_content_errors(project.path):
-            project = ProjectFile.read(project.path)
+            project = ProjectFile.read(project.path, folder)
             if configured:
                 declared = Declaration(listed=project.locate(configured))
             else:
@@ -201,7 +202,7 @@ def _add_requirements_file(
         # An empty file requests nothing, so read the next one.
         elif text:
             # The project's sources also apply to this file.
-            listed |= read_inputs(str(path))
+            listed |= read_inputs(str(path), folder)
             file = name
             break
     return replace(
@@ -233,8 +234,12 @@ def find_build_files(folder: Path) -> list[str]:
     return files
 
 
-def read_inputs(name: str) -> RequirementsFile:
+def read_inputs(name: str, folder: Path | None = None) -> RequirementsFile:
     """Read a requirements file of any format, or an extra or group.
+
+    Args:
+        name: The file, which can include the name of an extra or group.
+        folder: The folder that selects the file. None: the user selects it.
 
     Raises:
         UsageError: The file is malformed.
@@ -243,7 +248,7 @@ def read_inputs(name: str) -> RequirementsFile:
     path = requirements_path(file)
     kind = "a lock file, not a requirements file"
     advice = suggest_lock_command(path)
-    if path.suffix == ".py" and "# /// script" in read_requirements_text(path):
+    if path.suffix == ".py" and "# /// script" in read_requirements_text(path, folder):
         kind = "a script with inline metadata"
         advice = f"uv run {quote_word(path)}"
     if advice:
@@ -252,11 +257,12 @@ def read_inputs(name: str) -> RequirementsFile:
         # Few folders have such a file, so load its reader only if needed.
         from gpuinstall.lock.request.conda import read_conda
 
-        return read_conda(path)
+        with hide_linked_text(path):
+            return read_conda(path, folder)
     if path.name != PROJECT:
-        return read_requirements(path)
+        return read_requirements(path, folder)
     with convert_content_errors(path):
-        project = ProjectFile.read(path)
+        project = ProjectFile.read(path, folder)
         if part is None:
             return _relocate_requirements(project.dependencies(), project)
         return _relocate_requirements(project.requirements(part), project, part)
@@ -274,17 +280,18 @@ def suggest_lock_command(path: Path) -> str:
     return place + join_command(words)
 
 
-def read_constraints(name: str) -> RequirementsFile:
+def read_constraints(name: str, folder: Path | None = None) -> RequirementsFile:
     """Read a constraints file.
 
     Args:
         name: The path of the file. As with pip, files that it includes with ``-r`` are
             constraints, too.
+        folder: The folder that selects the file. None: the user selects it.
 
     Raises:
         UsageError: The file is malformed.
     """
-    return read_requirements(requirements_path(name)).as_constraints()
+    return read_requirements(requirements_path(name), folder).as_constraints()
 
 
 def read_whole_project(
@@ -506,11 +513,13 @@ def reread_file(
     path = folder / split_part(name)[0]
     if not isfile(path):
         raise UsageError("requirements-unreadable", f"{name} is not a file")
-    if not real_path(path).is_relative_to(real_path(folder)):
+    limit: Path | None = folder
+    if not is_inside(path, folder):
         check_outside(path, folder, "requirements-files of the lock")
+        limit = None
     are_limits = bool(lines) and all(isinstance(line, Constraint) for line in lines)
     read = read_constraints if are_limits else read_inputs
-    return read(str(folder / name))
+    return read(str(folder / name), limit)
 
 
 def is_settings_file(name: str, lines: Lines) -> bool:

@@ -239,7 +239,8 @@ def _read_project_files(
                 )
     elif isfile(place / PROJECT):
         path = place / PROJECT
-        yield read_whole_project(read_requirements_text(path), path, extras)
+        text = read_requirements_text(path, place)
+        yield read_whole_project(text, path, extras)
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
@@ -347,7 +348,7 @@ def read_static_project(folder: Path) -> ProjectFile | None:
         The file, or None if it has no ``[project]`` table or requires a build.
     """
     try:
-        file = ProjectFile.read(folder / PROJECT)
+        file = ProjectFile.read(folder / PROJECT, folder)
     except (UsageError, ValueError):
         return None
     if "project" not in file.document:

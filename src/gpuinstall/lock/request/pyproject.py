@@ -109,11 +109,11 @@ class ProjectFile(Value):
         return cls(parse_pyproject(text), path)
 
     @classmethod
-    def read(cls, path: Path, folder: Path | None = None) -> ProjectFile:
-        """Read a pyproject.toml.
+    def read(cls, path: Path, folder: Path | None) -> ProjectFile:
+        """Read a pyproject.toml; see ``read_document``.
 
         Raises:
-            UsageError: The file cannot be read, or a link leads out of ``folder``.
+            UsageError: The file cannot be read.
             ValueError: The file is malformed.
         """
         return cls.parse(read_requirements_text(path, folder), path)

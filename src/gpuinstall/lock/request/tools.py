@@ -7,14 +7,20 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from glob import glob
+from functools import cache, partial
+from glob import has_magic
 from itertools import chain
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
-from gpuinstall.base.files import parse_toml
+from gpuinstall.base.files import (
+    check_count,
+    expand_home,
+    find_repository,
+    is_inside,
+    parse_toml,
+)
 from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
@@ -23,7 +29,7 @@ from gpuinstall.base.requirement import (
     normalize_name,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     format_index_url,
@@ -212,9 +218,15 @@ def _read_uv_sources(
     sources: Iterable[UvSource],
 ) -> Iterator[SourceSetting]:
     """Yield the package sources in uv's table."""
-    rows = [row for row in uv.get("index", ()) if "name" in row]
-    urls = {row["name"]: format_index_url(row, file, os.environ) for row in rows}
-    served = {row["name"] for row in rows if row.get("format") != "flat"}
+    workspace = _read_workspace(file.absolute().parent)
+    urls = {}
+    served = set()
+    for table, place in ((workspace.uv, workspace.root / PROJECT), (uv, file)):
+        for row in table.get("index", ()):
+            if "name" in row:
+                urls[row["name"]] = format_index_url(row, place, os.environ)
+                if row.get("format") != "flat":
+                    served.add(row["name"])
     # Include unrequired packages, because the user can request them later.
     for package, source in sources:
         index = source.get("index")
@@ -238,9 +250,8 @@ def find_uv_sources(
 ) -> Iterator[UvSource]:
     """Yield each package with its source in uv's table of a file.
 
-    A source that only the workspace root has is empty, because the file must repeat it.
-    Sources that are workspace members are an exception. ``no-sources`` does not apply
-    to torch-family packages.
+    The sources of the workspace root apply to its members. ``no-sources`` does not
+    apply to torch-family packages.
 
     Args:
         uv: The table.
@@ -250,37 +261,22 @@ def find_uv_sources(
     folder = file.absolute().parent
     configuration = tuple(read_configuration(os.environ, folder))
     ignored = Sources(settings=configuration).no_sources
+    workspace = _read_workspace(folder)
     own = uv.get("sources", {})
-    sources = {**own}
-    root = Path()
-    workspace: Table = {}
-    for other, table in read_project_tables({}, folder):
-        if "workspace" in table:
-            root, workspace = other.parent, table["workspace"]
-            sources = {**table.get("sources", {}), **own}
-    required = {
-        normalize_name(name)
-        for name, source in sources.items()
-        if isinstance(source, dict) and source.get("workspace") is True
-    }
-    places = (".", *find_workspace_members(workspace, root))
-    members = {}
-    for place in places if workspace and required else ():
-        document = parse_pyproject(read_requirements_text(root / place / PROJECT, root))
-        name = normalize_name(find_table(document, "project").get("name", ""))
-        path = os.path.relpath(root / place, folder)
-        if name in required:
-            members[name] = {"path": path, "editable": True}
-    for name, source in sources.items():
+    for name, source in {**workspace.uv.get("sources", {}), **own}.items():
         package = normalize_name(name)
-        is_used = ignored.isdisjoint({package, ":all:"})
-        if package in load_catalog().family:
-            is_used = name in own
-        row = own.get(name, {})
-        if package in members:
-            row = {**members[package], **source}
-        for one in _find_matching_rows(row, parts) if is_used else ():
-            yield package, one
+        is_family = package in load_catalog().family
+        if not is_family and not ignored.isdisjoint({package, ":all:"}):
+            continue
+        for row in _find_matching_rows(source, parts):
+            if row.get("workspace") is True and package in workspace.members:
+                member = os.path.relpath(workspace.members[package], folder)
+                yield package, {**row, "path": member, "editable": True}
+            elif "path" in row and name not in own:
+                path = workspace.root / expand_home(row["path"])
+                yield package, {**row, "path": os.path.relpath(path, folder)}
+            else:
+                yield package, row
 
 
 def _find_matching_rows(source: Any, parts: Collection[Part]) -> Iterator[Table]:
@@ -299,21 +295,86 @@ def find_entry_part(row: Table) -> Part | None:
     return None
 
 
+class _Workspace(Value):
+    """The workspace of a project."""
+
+    root: Path
+    uv: Table
+    """uv's table of the root."""
+    members: Mapping[str, Path]
+    """The folder of each member by its normalized name."""
+
+
+def _read_workspace(folder: Path) -> _Workspace:
+    """Read the workspace of a project's folder.
+
+    Raises:
+        UsageError: The file of a member cannot be read or is malformed.
+        ValueError: A pattern of members leads outside the repository.
+    """
+    for file, uv in read_project_tables({}, folder):
+        if "workspace" in uv:
+            root = file.parent
+            places = (".", *find_workspace_members(uv["workspace"], root))
+            members = {_read_name(root / place, root): root / place for place in places}
+            if os.path.relpath(folder, root) in places:
+                return _Workspace(root, uv, members)
+    # The project is not a member of a workspace.
+    return _Workspace(folder, {}, {})
+
+
+def _read_name(project: Path, root: Path) -> str:
+    """Return the normalized name of a project in a workspace."""
+    path = project / PROJECT
+    # uv reads all members, and quotes a malformed file.
+    with convert_content_errors(path):
+        return _parse_name(read_requirements_text(path, root))
+
+
+@cache
+def _parse_name(text: str) -> str:
+    """Return the normalized name in the text of a pyproject.toml."""
+    return normalize_name(find_table(parse_pyproject(text), "project").get("name", ""))
+
+
 def find_workspace_members(workspace: Table, root: Path) -> list[str]:
     """Return the paths of the members of a workspace from its root.
 
     Args:
         workspace: uv's workspace table.
         root: The folder of the file with the table.
+
+    Raises:
+        ValueError: A pattern leads outside the repository, or lists too many files.
     """
 
     def find_paths(key: str) -> set[str]:
-        patterns = workspace.get(key, ())
-        found = (glob(pattern, root_dir=root) for pattern in patterns)  # noqa: PTH207
-        return set(map(os.path.normpath, chain.from_iterable(found)))
+        found = (_expand_pattern(one, root) for one in workspace.get(key, ()))
+        return {os.path.relpath(path, root) for path in chain.from_iterable(found)}
 
     paths = sorted(find_paths("members") - find_paths("exclude"))
     return [path for path in paths if isfile(root / path / PROJECT)]
+
+
+def _expand_pattern(pattern: str, root: Path) -> list[Path]:
+    """Return the paths that match a pattern of a workspace.
+
+    Links can form a cycle, and uv would follow it without end.
+
+    Raises:
+        ValueError: The pattern leads outside the repository, or lists too many files.
+    """
+    places = [root]
+    for part in Path(pattern).parts:
+        found = list[Path]()
+        for folder in filter(isdir, places):
+            if not is_inside(folder, root):
+                outside = f"{pattern} leads outside {find_repository(root)}"
+                raise ValueError(f"[tool.uv.workspace] {outside}")
+            found += folder.glob(part) if has_magic(part) else [folder / part]
+            check_count(len(found), "paths", f"[tool.uv.workspace] {pattern}")
+        places = found
+    return places
 
 
 def read_index_settings(

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from packaging.pylock import Package, PackageWheel
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import shorten
@@ -25,7 +26,6 @@ from gpuinstall.lock.file.lock import (
     LockedFile,
     Packages,
     find_file_url,
-    is_outside_folder,
     list_locked_files,
     list_package_sources,
     list_versions,
@@ -296,7 +296,7 @@ def check_subdirectories(packages: Packages) -> None:
     """
     for package, source in list_package_sources(packages):
         inside = getattr(source, "subdirectory", None) or ""
-        if is_outside_folder(inside):
+        if leads_outside(inside):
             message = f"{package.name} would be installed from {shorten(inside)}"
             why = "the path leads outside its repository or archive"
             raise InstallationError("wrong-source", message, why=why)

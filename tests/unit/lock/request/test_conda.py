@@ -20,7 +20,7 @@ def read(tmp_path, *packages):
     path = tmp_path / "environment.yaml"
     lines = ["dependencies:", *(f"  - {json.dumps(one)}" for one in packages)]
     path.write_text("\n".join(lines))
-    return read_conda(path)
+    return read_conda(path, None)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case["packages"]))

@@ -152,6 +152,42 @@ def test_workspace_sources_are_resolved_to_members(tmp_path):
     ]
 
 
+def test_members_use_the_sources_of_the_root(tmp_path):
+    root = """
+[tool.uv]
+sources.torch = { index = "cpu" }
+sources.six = { path = "libs/six" }
+sources.rich = { index = "corp" }
+sources.attrs = { git = "https://git.example/attrs" }
+workspace.members = ["app"]
+[[tool.uv.index]]
+name = "cpu"
+url = "https://download.pytorch.org/whl/cpu"
+explicit = true
+[[tool.uv.index]]
+name = "corp"
+url = "https://index.example/simple"
+explicit = true
+"""
+    project = (
+        '[project]\nname = "app"\ndependencies = ["torch", "six", "rich", "attrs"]\n'
+    )
+    project += '[tool.uv.sources]\nattrs = { path = "../attrs" }\n'
+    for name in "app", "other":
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, pyproject__toml=project)
+    write(tmp_path, pyproject__toml=root)
+    listed = read_declaration(tmp_path / "app").listed
+    expected = ("torch", "six @ ../libs/six", "rich", "attrs @ ../attrs")
+    assert written(listed.requirements) == expected
+    values = {one.package: one.value for one in listed.settings}
+    assert values["torch"] == "https://download.pytorch.org/whl/cpu"
+    assert values["rich"] == "https://index.example/simple"
+    # A folder that is not a member ignores the root, as in uv.
+    other = written(read_declaration(tmp_path / "other").listed.requirements)
+    assert other == ("torch", "six", "rich", "attrs @ ../attrs")
+
+
 def test_no_sources_applies_to_sources_of_the_root(tmp_path):
     root = '[tool.uv]\nno-sources-package = ["six"]\n[tool.uv.workspace]\nmembers = ["app"]\n'
     six = '[tool.uv.sources]\nsix = { git = "https://git.example/six" }\n'

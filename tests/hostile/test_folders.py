@@ -1,0 +1,178 @@
+"""Tests that files of a folder are read only inside its repository."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.files import read_document
+from gpuinstall.lock.file.lock import read_lock
+from gpuinstall.lock.request.declaration import read_declaration, read_inputs
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="requires Unix links and pipes"
+)
+
+SECRET = "hunter2-hunter3"
+PROJECT = '[project]\nname = "lib"\nversion = "1"\n'
+WORKSPACE = f'{PROJECT}[tool.uv.workspace]\nmembers = ["lib"]\n'
+MEMBER = f"{PROJECT}[tool.uv.sources]\nlib = {{ workspace = true }}\n{WORKSPACE[len(PROJECT) :]}"
+READ = {
+    "the project": {"pyproject.toml": None},
+    "the settings": {"uv.toml": None},
+    "the requirements": {"requirements.txt": None},
+    "included requirements": {
+        "requirements.txt": "-r sub/more.txt\n",
+        "sub/more.txt": None,
+    },
+    "included constraints": {
+        "requirements.txt": "torch\n-c sub/more.txt\n",
+        "sub/more.txt": None,
+    },
+    "a conda file": {"environment.yml": None},
+    "a project by its path": {
+        "requirements.txt": "-e ./lib\n",
+        "lib/pyproject.toml": None,
+    },
+    "a workspace member": {"pyproject.toml": WORKSPACE, "lib/pyproject.toml": None},
+    "a required member": {"pyproject.toml": MEMBER, "lib/pyproject.toml": None},
+    "the lock of a project": {"pyproject.toml": PROJECT, "poetry.lock": None},
+    "the Python version": {".python-version": None},
+}
+"""Files of a folder. The file without a text is replaced by another one."""
+
+
+def write_case(folder, files):
+    """Write a folder's files, and return the one without a text."""
+    missing = None
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        if text is None:
+            missing = path
+        else:
+            path.write_text(text, "utf-8")
+    return missing
+
+
+@pytest.mark.parametrize("form", READ)
+def test_link_out_of_the_repository_is_not_followed(here, form):
+    secret = here.folder.parent / "netrc"
+    secret.write_text(f"machine host login me password {SECRET}\n", "utf-8")
+    write_case(here.folder, READ[form]).symlink_to(secret)
+
+    for trust in "0", "1":
+        done = here.having(GPUINSTALL_TRUST_FOLDER=trust).run("plan", "-q")
+        assert SECRET not in done.out + done.err
+        assert "machine host" not in done.out + done.err
+        assert done.status == 2, done.err
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_special_file_stops_no_command(here, form, kind):
+    path = write_case(here.folder, READ[form])
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+
+    done = here.run("plan", "-q", "--offline")
+
+    assert "a bug in gpuinstall" not in done.err
+
+
+def linked(folder, name, text):
+    """Write a file behind a link inside one repository."""
+    (folder / ".git").mkdir()
+    (folder / "shared").mkdir()
+    (folder / "shared" / name).write_text(text, "utf-8")
+    (folder / "app").mkdir()
+    (folder / "app" / name).symlink_to(f"../shared/{name}")
+    return folder / "app"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", f'{PROJECT}dependencies = ["einops"]\n'),
+        ("requirements.txt", "einops\n"),
+        ("environment.yml", "dependencies: [pip: [einops]]\n"),
+    ],
+)
+def test_link_inside_the_repository_is_read(tmp_path, name, text):
+    declared = read_declaration(linked(tmp_path, name, text))
+
+    assert [one.name for one in declared.listed.requirements] == ["einops"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "requirements.txt", "environment.yml", "pylock.cpu.toml"]
+)
+def test_text_behind_a_link_is_not_quoted(tmp_path, name, is_folder):
+    folder = linked(tmp_path, name, f"password: [{SECRET}\n")
+    if is_folder:
+        (tmp_path / "linked").symlink_to("shared")
+        folder = tmp_path / "linked"
+    read = (
+        read_lock if name.startswith("pylock") else lambda path: read_inputs(str(path))
+    )
+
+    with pytest.raises(GpuInstallError) as raised:
+        read(folder / name)
+
+    error = raised.value
+    assert "behind a symbolic link" in (error.why or "")
+    assert SECRET not in f"{error.message} {error.why} {error.hint}"
+
+
+def test_removal_is_suggested_only_for_a_link(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "requirements.txt").write_text("torch\n", "utf-8")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "sub").symlink_to("../other")
+
+    with pytest.raises(OSError, match="a link points outside"):
+        read_document(Path(folder, "sub", "requirements.txt"), folder)
+    (folder / "requirements.txt").write_text("-e ./sub\n", "utf-8")
+    with pytest.raises(GpuInstallError) as raised:
+        (
+            read_declaration(folder / "sub").files,
+            read_inputs(str(folder / "sub" / "requirements.txt"), folder),
+        )
+    assert raised.value.hint is None
+
+
+PATTERNS = {
+    "links in a cycle": "*/*/*/*/*/*/*/*/*/lib",
+    "folders outside": "../*",
+    "an absolute folder": "/usr/*/*",
+    "folders behind a link": "out/*",
+}
+
+
+@pytest.mark.parametrize("form", PATTERNS)
+@pytest.mark.parametrize("words", ["plan -q", "lock -q --target cpu"])
+def test_workspace_pattern_stays_in_the_repository(here, form, words):
+    for name in range(10):
+        (here.folder / f"link{name}").symlink_to(".")
+    outside = here.folder.parent / "outside" / "other"
+    outside.mkdir(parents=True)
+    (outside / "pyproject.toml").write_text(PROJECT, "utf-8")
+    if form == "folders behind a link":
+        (here.folder / "out").symlink_to("../outside")
+    text = WORKSPACE.replace('lib"]', f'{PATTERNS[form]}"]')
+    (here.folder / "pyproject.toml").write_text(text, "utf-8")
+
+    done = here.run(*words.split())
+
+    assert done.status == 2, done.err
+    fault = "at most 10000" if "cycle" in form else "leads outside"
+    assert fault in done.err
+    assert "rm " not in done.err
+    assert "other" not in done.err

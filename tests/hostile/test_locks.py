@@ -216,7 +216,8 @@ def test_sync_rejects_untrusted_source_of_cached_files(here, play):
     path.write_text(
         tomli_w.dumps(tampered(original, "another host by http", seal=True)), "utf-8"
     )
-    done = here.document("sync", "--target", "cu126", "--venv", ".other", exit_code=6)
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
+    done = wary.document("sync", "--target", "cu126", "--venv", ".other", exit_code=6)
     assert done["errors"][0]["code"] == "lock-source"
     assert "evil.example" in done["errors"][0]["message"]
     assert not (here.folder / ".other").exists()

@@ -305,7 +305,7 @@ def _may_enter(headers: dict[str, str], credentials: str | None) -> bool:
 
 
 def _parts(path: str) -> list[str]:
-    return [unquote(part) for part in path.split("/")[1:]]
+    return [unquote(part) for part in path.partition("?")[0].split("/")[1:]]
 
 
 @dataclass(frozen=True)

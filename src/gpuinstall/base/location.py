@@ -12,11 +12,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home
-from gpuinstall.base.requirement import find_syntax_fault, find_url_fault
+from gpuinstall.base.requirement import find_syntax_fault, find_url_fault, is_git_url
 from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.values import Value
 
 _PORTS = {"http": 80, "https": 443}
+_LOCAL = "file://"
 
 
 def file_path(path: str) -> str:
@@ -54,10 +55,10 @@ class Location(Value):
         try:
             parts = urlsplit(address.strip())
             if parts.scheme == "file":
-                return cls("file://", os.path.realpath(file_path(parts.path)))
+                return cls(_LOCAL, os.path.realpath(file_path(parts.path)))
             if "://" not in address:
                 path = (folder or Path()) / expand_home(address)
-                return cls("file://", os.path.realpath(path))
+                return cls(_LOCAL, os.path.realpath(path))
             # A fully qualified host name can end in a dot.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
@@ -71,7 +72,7 @@ class Location(Value):
     @property
     def is_local(self) -> bool:
         """Whether the location is a path on this machine."""
-        return self.server == "file://"
+        return self.server == _LOCAL
 
     def is_from(self, source: Location) -> bool:
         """Return whether a source's server or folder contains the location."""
@@ -109,6 +110,11 @@ class SourceOrigin(Enum):
     FOLDER = "a file in the folder"
     LOCK = "a lock file"
     RESOLUTION = "uv's resolution in this command"
+
+
+def is_wheel(name: str) -> bool:
+    """Return whether a file name or a URL path is a wheel, as in uv."""
+    return name.endswith(".whl")
 
 
 class PackageSource(Value):
@@ -161,7 +167,7 @@ def parse_source(
         raise malformed_url_error(address, fault)
     plain, _, fragment = remove_logins(address).partition("#")
     reference = ""
-    if plain.startswith("git+"):
+    if is_git_url(plain):
         kind = SourceKind.REPOSITORY
         plain, reference = _split_reference(plain.removeprefix("git+"))
     location = Location.parse(plain, folder)
@@ -196,7 +202,7 @@ def _find_kind(address: str, location: Location) -> SourceKind:
     # uv uses Git for other schemes with a plus sign, too.
     if path.lower().endswith(".git") or "+" in location.server:
         return SourceKind.REPOSITORY
-    return SourceKind.WHEEL if path.endswith(".whl") else SourceKind.ARCHIVE
+    return SourceKind.WHEEL if is_wheel(path) else SourceKind.ARCHIVE
 
 
 def malformed_url_error(address: str, why: str) -> UsageError:

@@ -122,6 +122,8 @@ class Requirement(Value):
     origin: TextOrigin = NO_ORIGIN
     written: str = ""
     """The requirement as the user wrote it. Empty: the canonical spelling."""
+    has_name: bool = True
+    """Whether the requirement contains the name, not only a URL."""
 
     @classmethod
     def of(cls, name: str, specifier: str = "") -> Self:
@@ -161,11 +163,6 @@ class Requirement(Value):
     def full_name(self) -> str:
         """The name with the extras, ``jax[cuda12]``."""
         return f"{self.name}{_format_extras(self.extras)}"
-
-    @property
-    def has_name(self) -> bool:
-        """Whether a package name precedes the URL in the requirement."""
-        return " @ " in self.text
 
     @property
     def is_remote(self) -> bool:
@@ -229,14 +226,14 @@ class Requirement(Value):
             has_name: Whether the name precedes the URL. None: unchanged.
         """
         if has_name is None:
-            has_name = self.has_name or not self.url
+            has_name = self.has_name
         place = f"{url}{_format_extras(self.extras)}"
         if has_name:
             place = f"{self.full_name} @ {url}"
         marker = f" ; {self.marker}" if self.marker else ""
         option = "-e " if self.editable else ""
         text = f"{option}{place}{marker}"
-        return replace(self, text=text, clauses="", url=url)
+        return replace(self, text=text, clauses="", url=url, has_name=has_name)
 
     def combine_with(self, other: Requirement) -> Requirement:
         """Combine two requirements for the same package."""
@@ -259,7 +256,22 @@ class Constraint(Requirement):
 
 def is_remote(address: str) -> bool:
     """Return whether a URL is not a path on this machine."""
-    return re.match(r"[A-Za-z+]{2,}:", address) is not None
+    return re.match(_SCHEME, address) is not None
+
+
+def is_http_url(address: str | None) -> bool:
+    """Return whether an address is an HTTP or HTTPS URL."""
+    return re.match(r"(?i)https?://", address or "") is not None
+
+
+def is_file_url(address: str) -> bool:
+    """Return whether an address is a ``file:`` URL."""
+    return address[:5].lower() == "file:"
+
+
+def is_git_url(address: str) -> bool:
+    """Return whether an address is the URL of a Git repository."""
+    return address.startswith("git+")
 
 
 def normalize_file_url(address: str) -> str:
@@ -269,7 +281,7 @@ def normalize_file_url(address: str) -> str:
 
 def find_url_fault(address: str) -> str:
     """Return why uv must not receive a URL or path, or an empty string."""
-    if re.search(r"\$\{\w+\}", remove_logins(address)):
+    if re.search(r"\$\{\w+\}", re.sub(r"(?<=://)[^/?#\s]*@", "", address)):
         return "uv would expand its variable (write the value, and put credentials into a netrc file)"
     return find_syntax_fault(address)
 
@@ -470,7 +482,7 @@ def _parse(text: str) -> Requirement:
             f"{stripped!r} is not a folder",
             hint="gpuinstall install -e ./folder",
         )
-    if requirement.is_remote and not requirement.url.startswith("file:"):
+    if requirement.is_remote and not is_file_url(requirement.url):
         raise UsageError(
             "requirement-malformed",
             f"{stripped!r} is not a folder on this machine",
@@ -599,6 +611,7 @@ def _parse_address(form: re.Match[str]) -> Requirement:
         extras=extras,
         url=address,
         marker=marker,
+        has_name=False,
     )
 
 

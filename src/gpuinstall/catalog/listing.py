@@ -27,7 +27,7 @@ from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.requirement import is_file_url, is_http_url, requirement_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend
@@ -259,11 +259,11 @@ def _read_place(
         packages: The packages.
         backend: The tag of wheels without a label.
     """
-    if place.startswith(("http://", "https://")):
+    if is_http_url(place):
         page = client.page(place)
         wheels = parse_page(page, backend=backend, source=source) if page else ()
     else:
-        if place.startswith("file:"):
+        if is_file_url(place):
             place = file_path(urlsplit(place).path)
         wheels = _read_folder(Path(place), source)
     return tuple(wheel for wheel in wheels if wheel.package in packages)

@@ -19,6 +19,8 @@ from packaging.utils import (
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
+from gpuinstall.base.location import is_wheel
+from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
 from gpuinstall.sources.web import Page
@@ -73,7 +75,7 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
     """
     releases = []
     for file in _parse_files(page):
-        if file.filename.endswith(".whl"):
+        if is_wheel(file.filename):
             continue
         # Ignore files without a version.
         with suppress(ValueError):
@@ -189,7 +191,7 @@ def _create_wheel(
     backend: str | None,
     source: WheelSource,
 ) -> Wheel | None:
-    if not file.filename.endswith(".whl") or len(file.filename) > _LONGEST_NAME:
+    if not is_wheel(file.filename) or len(file.filename) > _LONGEST_NAME:
         return None
     if _PATH.search(file.filename):
         message = f"an index lists a file with an unsafe name: {file.filename!r}"
@@ -325,7 +327,7 @@ def _resolve_url(
         return None
     if scheme == "file":
         # Only a local page may list local files.
-        return address if base.startswith("file:") else None
+        return address if is_file_url(base) else None
     if scheme in {"http", "https"} and host:
         return address
     return None

@@ -39,6 +39,7 @@ from gpuinstall.lock.file.lock import (
     compare_versions,
     format_changes,
     list_files_with_url,
+    parse_package_source,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts
 
@@ -295,6 +296,7 @@ def _check_sources(
     if session.sourcing.only_binary:
         check_wheels(builds)
     report_builds(builds, site, session.reporter)
+    _report_local_wheels(fit, comes, project)
     check_builds(builds, site, here=True)
     check_repositories(lock, {build.package for build in builds}, session)
     if lock.local_only_packages:
@@ -309,6 +311,20 @@ def _check_sources(
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, remote, session)
     return frozenset(build.package for build in builds if build.is_introduced)
+
+
+def _report_local_wheels(
+    fit: CompatibleLock, names: Collection[str], project: Project
+) -> None:
+    """Report wheels by path that no index or find-links contains."""
+    for package, entry in select_sources(fit.lock, fit.choice.python, project.machine):
+        for source in parse_package_source(package, entry, project.paths.folder):
+            is_local = source.location.is_local and not source.is_built
+            is_listed = project.sources.has_files_at(source.location)
+            if is_local and not is_listed and package.name in names:
+                project.reporter.notice(
+                    "Source", f"{package.name} is installed from {source.address}"
+                )
 
 
 def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:

@@ -19,6 +19,7 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import real_path, write_atomically
 from gpuinstall.base.removal import remove_path
+from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
@@ -55,7 +56,6 @@ from gpuinstall.lock.uv.builds import create_sync_settings, create_sync_variable
 from gpuinstall.lock.uv.fetch import (
     LockInstaller,
     find_build_index,
-    is_http_url,
     parse_file_url,
     run_uv,
 )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock, read_locks
 from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import create_target_machine
-from gpuinstall.lock.request.lock_sources import find_unknown_hosts_in_lock
-from gpuinstall.lock.uv.fetch import is_http_url
+from gpuinstall.lock.request.lock_sources import find_rejected_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -171,7 +171,7 @@ def _find_staleness_reasons(
 def _find_unavailable_files(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield a reason if locked files are unavailable or from unknown hosts."""
     files = [file for file in lock.files if is_http_url(file.url)]
-    for host, packages in find_unknown_hosts_in_lock(lock, files, session).items():
+    for host, packages in find_rejected_hosts(lock, files, session).items():
         message = f"it installs {', '.join(packages)} from {host}, which is not a configured source"
         yield Reason("lock-source", message)
         return

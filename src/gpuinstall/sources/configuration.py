@@ -30,6 +30,8 @@ from gpuinstall.base.owners import is_foreign
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
+    is_file_url,
+    is_remote,
     normalize_file_url,
     parse_constraint,
     parse_requirement,
@@ -291,7 +293,7 @@ def _read_variable_files(
     """
     files = []
     for name in environ.get(variable, "").split():
-        is_url = name.startswith("file:")
+        is_url = is_file_url(name)
         place = Location.parse(name).path if is_url else requirements_path(name)
         path = folder / place
         if not is_guard_text(read_requirements_text(path, None)):
@@ -608,7 +610,13 @@ def _format_rule_value(key: str, value: object, values: list[Any]) -> tuple[str,
     text = " ".join(map(str, values))
     if key not in {_OVERRIDES, "dependency-metadata"}:
         return key, text
-    return (f"{key} (by URL)", text) if "@" in text else (key, json.dumps(values))
+    required = [
+        one
+        for value in values
+        for one in (value.get("requires-dist", ()) if key != _OVERRIDES else (value,))
+    ]
+    is_by_url = any(parse_requirement(one).url for one in required)
+    return (f"{key} (by URL)", text) if is_by_url else (key, json.dumps(values))
 
 
 def index_key(index: Mapping[str, Any]) -> str:
@@ -637,7 +645,7 @@ def _resolve_path(
     # "index.example/simple" a URL without its scheme.
     address = normalize_file_url(address)
     is_index = "index" in option and address.startswith(".")
-    if not is_index and (option != "find-links" or "://" in address):
+    if not is_index and (option != "find-links" or is_remote(address)):
         return address
     return os.path.normpath(folder.absolute() / expand_home(address))
 

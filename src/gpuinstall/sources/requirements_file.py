@@ -29,6 +29,7 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     TextOrigin,
+    is_git_url,
     is_remote,
     normalize_file_url,
     normalize_name,
@@ -489,7 +490,7 @@ def _parse_line(
     package = ""
     if text:
         # uv does not support an editable git repository, so install a regular package.
-        if editable and not text.startswith("git+"):
+        if editable and not is_git_url(text):
             text = f"-e {text}"
         try:
             requirement = parse_requirement(text, TextOrigin(str(path), line=number))
@@ -540,7 +541,7 @@ def _read_options(
             raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
-        if option == "--find-links" and "://" not in normalize_file_url(value):
+        if option == "--find-links" and not is_remote(normalize_file_url(value)):
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")

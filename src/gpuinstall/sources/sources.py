@@ -25,6 +25,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import (
     Requirement,
     find_url_fault,
+    is_remote,
     normalize_name,
 )
 from gpuinstall.base.shell import quote_word
@@ -552,7 +553,10 @@ class Sources(Value):
 
     def has_address(self, address: str) -> bool:
         """Return whether the user requires this URL, at any commit."""
-        return _strip_reference(address) in map(_strip_reference, self.addresses)
+        location = parse_source(address).location
+        return any(
+            location == parse_source(required).location for required in self.addresses
+        )
 
 
 def _make_entry(setting: SourceSetting) -> Entry:
@@ -647,7 +651,7 @@ def validate_torch_index(requested: str | None) -> str:
 
 def links_url(place: str) -> str:
     """Return the find-links URL for a lock, marked with a fragment."""
-    address = place if "://" in place else Path(place).as_uri()
+    address = place if is_remote(place) else Path(place).as_uri()
     return address + _LINKS
 
 
@@ -660,7 +664,7 @@ def format_export_commands(addresses: Iterable[str]) -> str:
     values: dict[str, str] = {}
     for written in addresses:
         address = written.removesuffix(_LINKS)
-        is_index = address == written and "://" in address
+        is_index = address == written and is_remote(address)
         # uv separates indexes by spaces, and find-links by commas.
         name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
         values[name] = f"{values[name]}{sign}{address}" if name in values else address
@@ -691,14 +695,6 @@ def _plain_url(address: str) -> str:
     return stripped if "/" in stripped else plain
 
 
-def _strip_reference(address: str) -> str:
-    """Return a URL without its fragment and Git reference."""
-    bare = unquote(_plain_url(address.partition("#")[0]))
-    if not bare.startswith("git+"):
-        return bare
-    return re.sub(r"@[^/@]*\Z", "", bare.removeprefix("git+"))
-
-
 def url_server(address: str) -> str:
     """Return the scheme, host, and port of a URL."""
     parts = urlsplit(address)
@@ -717,12 +713,12 @@ def _parse_login(address: str) -> dict[str, str]:
         raise malformed_url_error(address, str(error)) from error
     if remove_logins(address) == address:
         return {}
-    scheme, _, netloc = server.partition("://")
-    written, _, host = netloc.rpartition("@")
+    parts = urlsplit(server)
+    written, _, host = parts.netloc.rpartition("@")
     login = unquote(written)
     # keyring could parse it as an option, or a netrc file as several lines.
     if login.startswith("-") or not login.isprintable():
         raise malformed_url_error(
             address, "its user name or password has invalid characters"
         )
-    return {f"{scheme}://{host}": login}
+    return {f"{parts.scheme}://{host}": login}

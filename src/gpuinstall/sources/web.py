@@ -17,6 +17,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.location import file_path
+from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
 from gpuinstall.base.values import Value
@@ -176,7 +177,7 @@ class Client:
         Each page is requested once per run. A cached page is revalidated unless it is
         recent. uv has the same limit for pages of the default index.
         """
-        if url.startswith("file:"):
+        if is_file_url(url):
             return _read_local_page(url)
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())

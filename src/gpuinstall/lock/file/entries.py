@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import check_outside, expand_home, find_repository
+from gpuinstall.base.files import check_outside, find_repository
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.location import Location, SourceOrigin, parse_source
+from gpuinstall.base.location import (
+    Location,
+    SourceKind,
+    SourceOrigin,
+    parse_source,
+)
 from gpuinstall.base.text import redact, shorten
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import parse_package_source
 from gpuinstall.sources.gate import LIST, TRUST, Entry, find_rejection
@@ -72,27 +77,25 @@ class LockGate(Value):
 
     def _list_entries(self, sources: Iterable[LockEntry]) -> Iterator[Entry]:
         root = Location("file://", str(find_repository(self.folder)))
-        places = (
-            (owner, source)
-            for owner, entry in sources
-            for source in parse_package_source(
-                owner, entry, self.folder, self._find_origin(owner)
-            )
-        )
-        for package, source in places:
-            location = source.location
+        for package, entry in sources:
             is_family = package.name in load_catalog().family
-            is_reachable = (
-                (location.is_below(root) and not is_family)
-                or self.sources.has_files_at(location)
-                or self._is_required_in_folder(location)
-            )
-            yield Entry(
-                source,
-                f"{package.name} from {shorten(redact(source.address))}",
-                is_reachable=is_reachable,
-                is_family=is_family,
-            )
+            for source in parse_package_source(package, entry, self.folder):
+                location = source.location
+                is_listed = self.sources.has_files_at(location)
+                is_reachable = (
+                    (location.is_below(root) and not is_family)
+                    or is_listed
+                    or self._is_required_in_folder(location)
+                )
+                # An untrusted folder selects no index and no find-links.
+                is_own = is_listed and source.kind is SourceKind.WHEEL
+                origin = SourceOrigin.USER if is_own else self._find_origin(package)
+                yield Entry(
+                    replace(source, origin=origin),
+                    f"{package.name} from {shorten(redact(source.address))}",
+                    is_reachable=is_reachable,
+                    is_family=is_family,
+                )
 
     def _find_origin(self, package: Package) -> SourceOrigin:
         # Requesting a package on the command line does not approve an existing lock's
@@ -117,8 +120,8 @@ class LockGate(Value):
         for requirement in self.requirements:
             if requirement.url:
                 with suppress(UsageError):
-                    path = str(expand_home(requirement.url))
-                    places.add(parse_source(path, self.folder).location)
+                    source = parse_source(requirement.url, self.folder)
+                    places.add(source.location)
         return places
 
 

@@ -637,7 +637,7 @@ def _check_file(lock: str, package: str, file: Any) -> None:
     if outside:
         message = f"{lock}: {package} has an unsafe file name: {outside[0]!r}"
         raise LockError("lock-traversal", message, hint=_RESTORE)
-    if "@" in urlsplit(file.url or "").netloc:
+    if has_login(file.url or ""):
         raise _login_error(lock, package)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.catalog.extensions import (
     NAMED,
     Extension,
@@ -22,12 +24,13 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.catalog.listing import (
     find_unknown_builds,
     platforms,
-    read_family_wheels,
+    read_listing,
 )
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.fit import try_read_lock
 from gpuinstall.lock.file.target import Target, find_locks
+from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.sources import format_export_commands
 
@@ -43,47 +46,65 @@ MIRROR = "GPUINSTALL_EXTENSION_INDEX"
 """Environment variable with the URL of a mirror of Astral's index."""
 
 
-def check_hosts(
-    lock: Lock,
-    files: Iterable[LockedFile],
-    session: Session,
-) -> None:
-    """Raise LockError if locked files are from an unknown host.
+class LinkedHosts(Value):
+    """Hosts to which the user's sources have linked, in previous runs too."""
 
-    If a source does not respond, its hosts are unknown, and each host is reported.
+    servers: frozenset[str] = frozenset()
+
+
+def check_hosts(lock: Lock, files: Iterable[LockedFile], session: Session) -> None:
+    """Raise LockError if locked files are from a host that is not accepted.
 
     Args:
         lock: The lock, for messages and its indexes.
         files: The files to check, cached or not.
         session: The configured sources and their clients.
     """
-    strange = find_unknown_hosts_in_lock(lock, files, session)
-    unreachable = session.client.unreachable
-    for host, packages in strange.items():
-        refused = packages
-        if session.sources.policy.trusts_folder:
-            # An unreachable source may link to the host.
-            if unreachable(session.sources.torch_index):
-                family = load_catalog().family
-                refused = [package for package in packages if package not in family]
-            if unreachable(session.default_index or ""):
-                refused = []
-        if refused:
-            hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, or UV_INDEX"
-            hint = (
-                f"gpuinstall lock   # recreates it; or configure the index with {hosts}"
-            )
-            locked = [lock.indexes[name] for name in refused if name in lock.indexes]
-            if locked:
-                exports = format_export_commands(dict.fromkeys(locked))
-                hint = f"{exports}   # if you trust this index, which the lock was created from"
-            raise LockError(
-                "lock-source",
-                f"{lock.name} installs {', '.join(refused)} from {host}, which is not a configured source",
-                hint=hint,
-            )
-        role = ": the source of torch" if "torch" in packages else ""
-        session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
+    for host, packages in find_rejected_hosts(lock, files, session).items():
+        hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, or UV_INDEX"
+        hint = f"gpuinstall lock   # recreates it; or configure the index with {hosts}"
+        if not session.sources.policy.trusts_folder:
+            hint = f"{hint}\n{LIST}"
+        locked = [lock.indexes[name] for name in packages if name in lock.indexes]
+        if locked:
+            exports = format_export_commands(dict.fromkeys(locked))
+            hint = f"{exports}   # if you trust this index, which the lock was created from"
+        raise LockError(
+            "lock-source",
+            f"{lock.name} installs {', '.join(packages)} from {host}, which is not a configured source",
+            hint=hint,
+        )
+
+
+def find_rejected_hosts(
+    lock: Lock, files: Iterable[LockedFile], session: Session
+) -> dict[str, list[str]]:
+    """Return the packages of a lock from rejected hosts, by host.
+
+    An unknown host in a trusted folder is reported instead. PyTorch's packages may only
+    have one if an index does not respond, because it may link to the host.
+    """
+    torch = lock.versions.get("torch", "")
+    label = torch.partition("+")[2]
+    if not label and lock.is_from_gpuinstall:
+        # The builds for macOS have no label.
+        label = Target.parse(lock.target).backend
+    backend = known_backend(label)
+    tag = backend.tag if backend else label
+    unknown = find_unknown_hosts(files, tag, session, torch)
+    if not session.sources.policy.trusts_folder:
+        return unknown
+    indexes = (session.sources.torch_index, session.default_index or "")
+    refused = load_catalog().family
+    if any(map(session.client.unreachable, indexes)):
+        refused = frozenset()
+    rejected = {}
+    for host, packages in unknown.items():
+        rejected[host] = [name for name in packages if name in refused]
+        if not rejected[host]:
+            role = ": the source of torch" if "torch" in packages else ""
+            session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
+    return {host: names for host, names in rejected.items() if names}
 
 
 def add_locked_builds(
@@ -135,19 +156,6 @@ def _find_unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             yield from find_unknown_builds([wheel], known, platform)
 
 
-def find_unknown_hosts_in_lock(
-    lock: Lock, files: Iterable[LockedFile], session: Session
-) -> dict[str, list[str]]:
-    """Return the packages of a lock from unknown hosts, by host."""
-    torch = lock.versions.get("torch", "")
-    label = torch.partition("+")[2]
-    if not label and lock.is_from_gpuinstall:
-        # The builds for macOS have no label.
-        label = Target.parse(lock.target).backend
-    backend = known_backend(label)
-    return find_unknown_hosts(files, backend.tag if backend else label, session, torch)
-
-
 def find_unknown_hosts(
     files: Iterable[LockedFile],
     backend: str,
@@ -156,6 +164,9 @@ def find_unknown_hosts(
 ) -> dict[str, list[str]]:
     """Return packages from hosts that no source or page links to, by host.
 
+    The pages of one package are read for each host, until one links to the host. The
+    cache records the hosts found.
+
     Args:
         files: The files.
         backend: The tag of torch's backend.
@@ -163,29 +174,44 @@ def find_unknown_hosts(
         torch: The version of torch, which selects pages of extensions.
     """
     policy = session.sources.policy
-    known = _find_servers((*session.sources.places, session.default_index))
-    strange: dict[str, list[str]] = {}
+    indexes = (*session.sources.places, session.default_index or "")
+    cache = JsonCache(session.cache.folder.with_name("hosts"), LinkedHosts)
+    mirror = session.environment.get(MIRROR, "")
+    extensions = (*session.sources.extension_sources, mirror)
+    configured = "\n".join((*sorted(indexes), *extensions))
+    recorded = cache.get(configured) or LinkedHosts()
+    known = _find_servers(indexes) | recorded.servers
+    unknown = defaultdict[str, dict[str, str]](dict)
     for file in files:
         location = Location.parse(file.url)
         server = location.server
-        # The gate checks local files.
-        if server == "file://" or policy.trusts(location):
-            continue
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index links to files on other hosts of PyTorch.
-        if server in known or (is_https and is_on_pytorch_host(server)):
-            continue
-        os = "windows" if "-win" in file.name else "linux"
-        minor = ".".join(torch.split(".")[:2])
-        key = TorchKey(minor, backend, os)
-        # Read pages until one links to the host.
-        for address in _read_listed_urls(file.package, key, session):
-            known |= _find_servers([address])
-            if server in known:
+        is_known = server in known or (is_https and is_on_pytorch_host(server))
+        # The gate checks local files.
+        if not (location.is_local or policy.trusts(location) or is_known):
+            unknown[server][file.package] = file.name
+    linked = set[str]()
+    minor = ".".join(torch.split(".")[:2])
+    for server, packages in unknown.items():
+        package = min(packages, key=_rank_package)
+        os = "windows" if "-win" in packages[package] else "linux"
+        for address in _read_listed_urls(
+            package, TorchKey(minor, backend, os), session
+        ):
+            linked |= _find_servers([address])
+            if server in linked:
                 break
-        else:
-            strange.setdefault(server, []).append(file.package)
-    return strange
+    if linked.intersection(unknown):
+        cache.put(configured, LinkedHosts(recorded.servers | linked))
+    return {host: [*names] for host, names in unknown.items() if host not in linked}
+
+
+def _rank_package(package: str) -> int:
+    """Return the rank of a package for finding a link to its host."""
+    if package in load_extensions().rows:
+        return 2
+    return 0 if load_catalog().is_tied(package) else 1
 
 
 def _read_listed_urls(
@@ -202,23 +228,23 @@ def _read_listed_urls(
         torch: The torch of the lock, which selects pages.
         session: The sources and their clients.
     """
-    sources = session.sources
+    sources = replace(session.sources, default_index=None)
     client = session.client
-    wheels: Iterable[Wheel] = ()
+    # Other indexes receive no names from torch's index, and torch's index no others.
+    tags = [torch.backend] if load_catalog().is_tied(package) else []
     with suppress(InstallationError):
-        wheels = read_family_wheels(sources, client, torch.backend, package)
-    for wheel in wheels:
-        yield wheel.url
-    # Read this last, so that other indexes receive no names from torch's index.
-    page = session.find_page_if_reachable(package)
-    for file in parse_files(page) if page else ():
-        yield file.url
+        for wheel in read_listing(sources, client, tags, [package]).wheels:
+            yield wheel.url
     if package in load_extensions().rows:
         extension = find_extension(package, session)
         yield from (source.url for source in extension.sources)
         with suppress(InstallationError):
-            listing = list_files(extension, [torch], sources, client)
+            listing = list_files(extension, [torch], session.sources, client)
             yield from (file.wheel.url for file in listing.files)
+        return
+    page = session.find_page_if_reachable(package)
+    for file in parse_files(page) if page else ():
+        yield file.url
 
 
 def _find_servers(addresses: Iterable[str | None]) -> set[str]:

@@ -19,7 +19,7 @@ from gpuinstall.base.files import (
     read_raw,
     real_path,
 )
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, is_wheel
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
@@ -187,7 +187,7 @@ def find_nested_requirements(
 
     Packages requested by name are omitted, so they keep their source.
     """
-    named = {one.name for one in requirements if one.has_name or not one.url}
+    named = {one.name for one in requirements if one.has_name}
     for place, listed in _find_projects(requirements, folder, set()):
         for requirement in listed.requirements:
             path = requirement.path
@@ -213,7 +213,7 @@ def _find_projects(
         location = Location.parse(requirement.url, folder)
         place = Path(location.path)
         key = (place, requirement.extras)
-        if location.server != "file://" or key in seen:
+        if not location.is_local or key in seen:
             continue
         seen.add(key)
         listed = join_files(_read_project_files(place, requirement.extras))
@@ -252,7 +252,7 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
     # uv reports an unreadable archive.
     with suppress(Exception):
         # Like uv, use the file name: a file can be valid in both formats.
-        if place.suffix in {".zip", ".whl"}:
+        if is_wheel(place.name) or place.suffix == ".zip":
             with zipfile.ZipFile(place) as archive:
                 for entry in archive.infolist():
                     if _IN_ARCHIVE.fullmatch(entry.filename):

@@ -25,6 +25,7 @@ from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
+    is_remote,
     marker_holds,
     normalize_name,
 )
@@ -623,7 +624,7 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     else:
         index = source.get("registry")
     if index:
-        if "://" not in index:
+        if not is_remote(index):
             index = os.path.normpath(path.absolute().parent / index)
         yield setting("package index", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():

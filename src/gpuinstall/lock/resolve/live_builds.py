@@ -7,6 +7,7 @@ from functools import partial
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
@@ -83,9 +84,7 @@ def _check_default_index(session: Session) -> UnreachableError | None:
     certificate that gpuinstall does not trust.
     """
     address = session.default_index or ""
-    if session.environment.get("UV_OFFLINE") or not address.startswith(
-        ("http://", "https://")
-    ):
+    if session.environment.get("UV_OFFLINE") or not is_http_url(address):
         return None
     try:
         # The catalog needs this page too. A recent one is validated while uv runs.

@@ -19,7 +19,7 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.requirement import Constraint, is_file_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
@@ -524,7 +524,7 @@ def _find_locked_hashes(
             if file.sha256 and file.package not in moving:
                 hashes[file.name] = file.sha256
                 # A local file may have changed.
-                if not file.url.startswith("file:"):
+                if not is_file_url(file.url):
                     hashes[file.url] = file.sha256
     return hashes
 

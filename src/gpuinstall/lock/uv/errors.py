@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.catalog import load_catalog
@@ -356,7 +357,7 @@ def explain_build_failure(message: str) -> InstallationError | None:
     name, _, place = package.partition(" @ ")
     name = name.partition("==")[0]
     hint = f"Request a version of {name} with a wheel, or install its build tools"
-    if place.startswith("file:"):
+    if is_file_url(place):
         hint = f"Copy all files of {name} to this machine, and install its build tools"
     if known and known.fix:
         hint = "\n".join(known.fix)

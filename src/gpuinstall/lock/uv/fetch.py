@@ -23,7 +23,8 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.interruption import TransferInterrupted
-from gpuinstall.base.location import file_path
+from gpuinstall.base.location import SourceKind, file_path, parse_source
+from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
@@ -394,8 +395,8 @@ class LockInstaller(Value):
                 if "path" in source:
                     source["path"] = str(self.folder / source["path"])
             archive_url = package.get("archive", {}).get("url", "")
-            archive = LockedFile(name, archive_url)
-            if "+" in package.get("version", "") and archive.name.endswith(".whl"):
+            is_wheel = parse_source(archive_url).kind is SourceKind.WHEEL
+            if "+" in package.get("version", "") and is_wheel:
                 # Only pip needs the archive. uv downloads a wheel only once.
                 package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
@@ -435,11 +436,6 @@ def find_build_index(choice: Choice, session: Session) -> str | None:
     if is_http_url(choice.index):
         return f"{session.sources.torch_index}/{choice.build.backend.tag}"
     return choice.index
-
-
-def is_http_url(index: str | None) -> bool:
-    """Return whether an index or file has an HTTP or HTTPS URL."""
-    return (index or "").startswith(("http://", "https://"))
 
 
 def run_uv(command: list[str], session: Session) -> None:

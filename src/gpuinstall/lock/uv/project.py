@@ -32,8 +32,9 @@ from packaging.version import Version
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.files import expand_home
+from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
-from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.base.requirement import Constraint, Requirement, is_git_url
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
@@ -176,7 +177,9 @@ class ResolverProject(Value):
         without_sources = load_catalog().family.union(self.pages, self.unread)
         # A requirement with a URL or path needs no other source. An unnamed one may be
         # a workspace member, which uv does not find with this setting.
-        without_sources |= {one.name for one in self.requirements if one.has_name}
+        without_sources |= {
+            one.name for one in self.requirements if one.url and one.has_name
+        }
         without_sources |= self.sources.no_sources - {":all:"}
         settings["pip"] = {"no-sources-package": sorted(without_sources)}
         dates = settings.get("exclude-newer-package", {})
@@ -396,7 +399,7 @@ class _Resolver:
         self.unannounced = {one.name for one in remote}
         # uv cannot prevent the build of an unnamed package. A wheel needs no build.
         self.are_named = all(
-            one.has_name or one.text.endswith(".whl") for one in remote
+            one.has_name or not parse_source(one.url or "").is_built for one in remote
         )
 
     def write(self, projects: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -508,7 +511,7 @@ class _Resolver:
 
     def check_repository(self, address: str) -> None:
         """Check that the subdirectory in a URL is inside its repository."""
-        if address.startswith("git+"):
+        if is_git_url(address):
             place, _, fragment = address.removeprefix("git+").partition("#")
             reference = re.search(r"@([^/@]+)\Z", place)
             repository = place[: reference.start()] if reference else place

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
-from gpuinstall.base.requirement import normalize_name, remove_wildcards
+from gpuinstall.base.requirement import is_file_url, normalize_name, remove_wildcards
 from gpuinstall.base.text import format_size
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
@@ -226,7 +226,7 @@ class Reader(Value):
 
     def _fetch_metadata(self, wheel: Wheel) -> str | None:
         """Return METADATA from the index, or None if the index lacks it."""
-        if wheel.url.startswith("file:"):
+        if is_file_url(wheel.url):
             return self._open(wheel).metadata_text()
         text = self._read_cached_metadata(wheel, OF_SERVER)
         if text is None:
@@ -244,7 +244,7 @@ class Reader(Value):
         return self.client.cached_text(f"{wheel.url} {origin}", wheel.sha256)
 
     def _cache_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
-        if wheel.sha256 and not wheel.url.startswith("file:"):
+        if wheel.sha256 and not is_file_url(wheel.url):
             self.client.cache_text(f"{wheel.url} {origin}", wheel.sha256, text)
 
     def _read_cached(
@@ -289,7 +289,7 @@ class Reader(Value):
 
     def _open_ranges(self, wheel: Wheel) -> Ranges:
         """Return the bytes of a local or remote wheel."""
-        if wheel.url.startswith("file:"):
+        if is_file_url(wheel.url):
             return FileRanges(Path(file_path(urlsplit(wheel.url).path)))
         # Redirects between these hosts are allowed.
         own = (

@@ -7,6 +7,7 @@ import pytest
 
 from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.lock.request.lock_sources import find_unknown_hosts
 from gpuinstall.sources import Sources
@@ -23,29 +24,56 @@ def _answer(path, _headers):
 
 
 @pytest.fixture
-def session(tmp_path):
+def host():
     host = Host("index", _answer)
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def session(tmp_path, host):
     sources = Sources(f"{host.url}/whl", default_index=f"{host.url}/simple")
     with Client() as client:
         yield Session(
             sources,
             client,
-            JsonCache(tmp_path, FileHash),
+            JsonCache(tmp_path / "hashes", FileHash),
             {},
             Path(sys.executable),
             Reporter(),
             tmp_path,
         )
-    host.close()
 
 
 def test_host_of_a_listed_sdist_is_accepted(session):
     files = [
-        LockedFile("early", SDIST),
         LockedFile("late", SDIST.replace("early", "late")),
+        LockedFile("early", SDIST),
     ]
     strange = [find_unknown_hosts([file], "cpu", session) for file in files]
-    assert strange == [{}, {"https://files.example:443": ["late"]}]
+    assert strange == [{"https://files.example:443": ["late"]}, {}]
+
+
+def test_one_page_is_requested_per_host(session, host):
+    strange = "https://stranger.example/{}-1.0-py3-none-any.whl"
+    files = [LockedFile(f"x{n}", strange.format(f"x{n}")) for n in range(100)]
+    files += [LockedFile("early", SDIST), LockedFile("another", SDIST)]
+
+    found = find_unknown_hosts(files, "cpu", session)
+
+    assert [*found] == ["https://stranger.example:443"]
+    assert len(host.log) == 2
+
+
+def test_linked_host_is_recorded_in_cache(session, host):
+    find_unknown_hosts([LockedFile("early", SDIST)], "cpu", session)
+    host.log.clear()
+
+    late = LockedFile("late", SDIST.replace("early", "late"))
+    assert find_unknown_hosts([late], "cpu", session) == {}
+    assert host.log == []
+    other = replace(session.sources, default_index=f"{host.url}/other")
+    assert find_unknown_hosts([late], "cpu", replace(session, sources=other))
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,6 @@ def _check_sources(
     Returns:
         The packages to build that only the lock file introduces.
     """
-    from gpuinstall.lock.file.entries import check_repositories
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
     from gpuinstall.lock.uv.fetch import find_local_file
 
@@ -298,7 +297,6 @@ def _check_sources(
     report_builds(builds, site, session.reporter)
     _report_local_wheels(fit, comes, project)
     check_builds(builds, site, here=True)
-    check_repositories(lock, {build.package for build in builds}, session)
     if lock.local_only_packages:
         packages = ", ".join(lock.local_only_packages)
         session.reporter.warn(

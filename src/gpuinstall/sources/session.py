@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import sys
 import tempfile
-from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +18,6 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     own_cache_folder,
-    write_atomically,
 )
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.removal import scratch_folder
@@ -30,6 +26,7 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
+from gpuinstall.sources.git import limit_repositories, move_git_settings
 from gpuinstall.sources.sources import OFFICIAL, Sources, url_server
 from gpuinstall.sources.web import Client, FileHash, Page
 
@@ -157,7 +154,13 @@ def open_session(
             replace(sources, logins=logins),
             client,
             JsonCache(own_cache_folder() / "hashes", FileHash),
-            _move_git_settings(sources.addresses, logins, variables, scratch),
+            move_git_settings(
+                sources.addresses,
+                logins,
+                variables,
+                scratch,
+                limits=limit_repositories(sources.policy, sources.addresses),
+            ),
             Path(sys.executable),
             reporter,
             scratch,
@@ -188,63 +191,3 @@ def _query_keyring(
             if answer.ok and password:
                 complete = f"{login}:{password}"
         yield server, complete
-
-
-def _move_git_settings(
-    addresses: Iterable[str],
-    logins: Mapping[str, str],
-    variables: Mapping[str, str],
-    scratch: Path,
-) -> dict[str, str]:
-    """Move Git settings and logins from variables into a private file.
-
-    Build scripts could read variables, and other users could read a command line.
-
-    Args:
-        addresses: The URLs in requirements and constraints.
-        logins: ``user:password`` by scheme, host, and port.
-        variables: The variables for uv, which may contain git settings.
-        scratch: The temporary folder of the run.
-    """
-    kept = {
-        name: value
-        for name, value in variables.items()
-        if not re.match("GIT_CONFIG_(COUNT|KEY_|VALUE_|PARAMETERS)", name)
-    }
-    count = variables.get("GIT_CONFIG_COUNT", "0")
-    settings = []
-    for number in range(int(count) if count.isdecimal() else 0):
-        key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
-        settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
-    # ``git -c`` sets this variable.
-    for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
-        key, _, value = word.partition("=")
-        settings.append((key, value))
-    for address in addresses:
-        parts = urlsplit(address)
-        login = logins.get(url_server(address))
-        if login and parts.scheme.startswith("git+http"):
-            user, _, password = login.partition(":")
-            basic = b64encode(f"{user}:{password}".encode()).decode()
-            key = f"http.{url_server(address)}/.extraHeader"
-            settings.append((key, f"Authorization: Basic {basic}"))
-    if not settings:
-        return kept
-    file = scratch / "gitconfig"
-    text = "".join(map(_format_git_setting, settings))
-    write_atomically(file, text, is_private=True, is_cached=True)
-    return kept | {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "include.path",
-        "GIT_CONFIG_VALUE_0": str(file),
-    }
-
-
-def _format_git_setting(setting: tuple[str, str]) -> str:
-    """Format a setting for a git configuration file."""
-    key, value = (re.sub(r'(["\\])', r"\\\1", text) for text in setting)
-    section, _, rest = key.partition(".")
-    inner, _, name = rest.rpartition(".")
-    head = f'{section} "{inner}"' if inner else section
-    written = value.replace("\n", "\\n").replace("\t", "\\t")
-    return f'[{head}]\n\t{name} = "{written}"\n'

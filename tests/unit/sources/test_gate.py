@@ -8,12 +8,14 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import format_guard
 from gpuinstall.base.values import replace
-from gpuinstall.sources import Sources, session
+from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import read_project_constraints, user_folder
 from gpuinstall.sources.gate import Policy
+from gpuinstall.sources.git import REFUSED, limit_repositories, move_git_settings
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     create_reference_settings,
@@ -243,7 +245,7 @@ def test_git_credentials_are_passed_in_a_file(tmp_path, key, value, by_option):
     address = "git+https://other.example/x"
     logins = {"https://other.example": "me:s3cret"}
 
-    made = session._move_git_settings([address], logins, variables, tmp_path)
+    made = move_git_settings([address], logins, variables, tmp_path)
 
     environ = {**os.environ, **made}
     assert process.run(["git", "config", key], env=environ).out == f"{value}\n"
@@ -296,3 +298,39 @@ def test_repository_url_matches_uv_normalization():
 def test_relative_configuration_folder_is_ignored(tmp_path):
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "conf"}
     assert user_folder(environ) == tmp_path / ".config"
+
+
+def test_git_contacts_only_trusted_sources(tmp_path):
+    texts = ("https://git.example/team", "https://own.example/", "ssh://s.example/x")
+    listed = tuple(map(Location.parse, texts))
+    policy = Policy(trusts_folder=False, trusted_sources=listed)
+    limits = limit_repositories(policy, ["git+https://asked.example/tool.git@v1"])
+    made = move_git_settings([], {}, {}, tmp_path, limits=limits)
+    reachable = {
+        "https://git.example/team/tool",
+        "https://own.example/any",
+        "https://asked.example/tool.git",
+        "ssh://git@s.example/x/tool",
+        "/local/path",
+    }
+    refused = {
+        "https://git.example/team-evil/tool",
+        "https://git.example/team.git",
+        "https://git.example:444/team/tool",
+        "https://own.example.evil/x",
+        "https://own.example@evil/x",
+        "https://own.example\N{LATIN SMALL LETTER E WITH ACUTE}.evil/x",
+        "http://git.example/team/tool",
+        "git@s.example:x/tool",
+        "me@s.example:x/tool",
+        "ext::sh -c true",
+    }
+
+    def rewrite(address):
+        asked = ["git", "ls-remote", "--get-url", address]
+        return process.run(asked, env={**os.environ, **made}).out.strip()
+
+    assert {address for address in reachable if rewrite(address) != address} == set()
+    allowed = [one for one in refused if not rewrite(one).startswith(REFUSED)]
+    assert allowed == []
+    assert list(limit_repositories(Policy(trusted_sources=listed), [])) == []

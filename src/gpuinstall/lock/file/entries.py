@@ -21,17 +21,15 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import parse_package_source
 from gpuinstall.sources.gate import LIST, TRUST, Entry, find_rejection
-from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from packaging.pylock import Package
 
     from gpuinstall.base.requirement import Requirement
     from gpuinstall.lock.file.lock import Lock, LockEntry
-    from gpuinstall.sources.session import Session
 
 
 class LockGate(Value):
@@ -123,12 +121,3 @@ class LockGate(Value):
                     source = parse_source(requirement.url, self.folder)
                     places.add(source.location)
         return places
-
-
-def check_repositories(lock: Lock, names: Collection[str], session: Session) -> None:
-    """Check the subdirectories of locked Git repositories."""
-    for package in lock.pylock.packages:
-        vcs = package.vcs
-        if vcs and vcs.subdirectory and package.name in names:
-            place = vcs.url or str(session.folder / (vcs.path or ""))
-            check_subdirectory(session, place, vcs.commit_id, vcs.subdirectory)

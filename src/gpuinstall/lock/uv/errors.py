@@ -18,6 +18,8 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
+from gpuinstall.sources.gate import LIST
+from gpuinstall.sources.git import REFUSED
 from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, network_hint
 
 BUILD_FAILED = "build-failed"
@@ -114,6 +116,14 @@ _INSTALLATION_ERRORS = (
 )
 
 _SYSTEM_ERRORS = (
+    _ErrorPattern(
+        rf"(?s)(?:'{REFUSED}' not allowed.*?clone of '|git\+(?=\S+`\n.*'remote-{REFUSED}'))"
+        r"(?P<address>[^'`\s]+)",
+        "folder-not-trusted",
+        "a repository in trusted-sources requires {address}, which is not in the list",
+        LIST,
+        why="Git fetches submodules and required repositories only from the list",
+    ),
     _ErrorPattern(
         "No space left on device|os error 28",
         "no-space",

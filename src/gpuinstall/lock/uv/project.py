@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import tomli
 import tomli_w
@@ -34,7 +33,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
-from gpuinstall.base.requirement import Constraint, Requirement, is_git_url
+from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
@@ -57,7 +56,6 @@ from gpuinstall.lock.uv.errors import (
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
-from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.web import RECENT_S
 
@@ -411,8 +409,6 @@ class _Resolver:
 
     def resolve(self) -> Finished:
         """Run uv, and announce packages before their code runs."""
-        for requirement in (*self.addresses, *self.project.constraints):
-            self.check_repository(requirement.url or "")
         lines = format_requirement_lines(self.addresses, self.project.folder)
         is_known = self.are_named and self.session.outdated.isdisjoint(lines)
         failed = None if is_known else self.build_url_requirements()
@@ -472,7 +468,6 @@ class _Resolver:
         if self.only_wheels and name not in self.exceptions:
             raise create_no_wheel_error(package)
         self.session.sources.check_build(package, name, self.session.default_index)
-        self.check_repository(package.partition(" @ ")[2])
         self.announce(package, name)
         # Require wheels for its dependencies.
         done = self.run_on_requirement(package, *_ONLY_WHEELS, _no_binary_option(name))
@@ -508,16 +503,6 @@ class _Resolver:
             names = {package["name"] for package in document["packages"]}
             self.exceptions |= names - self.project.wheels_only
         return None
-
-    def check_repository(self, address: str) -> None:
-        """Check that the subdirectory in a URL is inside its repository."""
-        if is_git_url(address):
-            place, _, fragment = address.removeprefix("git+").partition("#")
-            reference = re.search(r"@([^/@]+)\Z", place)
-            repository = place[: reference.start()] if reference else place
-            inside = dict(parse_qsl(fragment)).get("subdirectory", "")
-            revision = reference[1] if reference else ""
-            check_subdirectory(self.session, repository, revision, inside)
 
     def announce(self, package: str, name: str) -> None:
         """Report that the build code of a package runs."""

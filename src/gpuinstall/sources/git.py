@@ -1,0 +1,139 @@
+"""Settings of Git: the user's, logins, and limits of ``trusted-sources``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import string
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from gpuinstall.base.files import write_atomically
+from gpuinstall.base.location import Location, SourceKind, parse_source
+from gpuinstall.sources.gate import Policy
+from gpuinstall.sources.sources import url_server
+
+REFUSED = "outside-trusted-sources"
+"""A scheme that Git does not support, and prints in its error message."""
+_FIRST = string.ascii_lowercase + string.digits
+"""The first characters of URLs and SSH addresses, but not of paths."""
+_NEXT = string.ascii_letters + string.digits + "!$%&'()*+,-.:;=?@_~"
+"""The characters that continue the name of a folder in a URL."""
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+def move_git_settings(
+    addresses: Iterable[str],
+    logins: Mapping[str, str],
+    variables: Mapping[str, str],
+    scratch: Path,
+    *,
+    limits: Iterable[tuple[str, str]] = (),
+) -> dict[str, str]:
+    """Move Git settings and logins from variables into a private file.
+
+    Build scripts could read variables, and other users could read a command line.
+
+    Args:
+        addresses: The URLs in requirements and constraints.
+        logins: ``user:password`` by scheme, host, and port.
+        variables: The variables for uv, which may contain git settings.
+        scratch: The temporary folder of the run.
+        limits: The settings that limit the hosts.
+    """
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if not re.match("GIT_CONFIG_(COUNT|KEY_|VALUE_|PARAMETERS)", name)
+    }
+    count = variables.get("GIT_CONFIG_COUNT", "0")
+    settings = []
+    for number in range(int(count) if count.isdecimal() else 0):
+        key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
+        settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
+    # ``git -c`` sets this variable.
+    for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
+        key, _, value = word.partition("=")
+        settings.append((key, value))
+    for address in addresses:
+        parts = urlsplit(address)
+        login = logins.get(url_server(address))
+        if login and parts.scheme.startswith("git+http"):
+            user, _, password = login.partition(":")
+            basic = b64encode(f"{user}:{password}".encode()).decode()
+            key = f"http.{url_server(address)}/.extraHeader"
+            settings.append((key, f"Authorization: Basic {basic}"))
+    limited = list(limits)
+    if limited:
+        # Otherwise, uv would ask GitHub for the commits of its repositories.
+        kept["UV_NO_GITHUB_FAST_PATH"] = "1"
+    settings += limited
+    if not settings:
+        return kept
+    file = scratch / "gitconfig"
+    text = "".join(map(_format_git_setting, settings))
+    write_atomically(file, text, is_private=True, is_cached=True)
+    return kept | {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "include.path",
+        "GIT_CONFIG_VALUE_0": str(file),
+    }
+
+
+def _format_git_setting(setting: tuple[str, str]) -> str:
+    """Format a setting for a git configuration file."""
+    key, value = (re.sub(r'(["\\])', r"\\\1", text) for text in setting)
+    section, _, rest = key.partition(".")
+    inner, _, name = rest.rpartition(".")
+    head = f'{section} "{inner}"' if inner else section
+    written = value.replace("\n", "\\n").replace("\t", "\\t")
+    return f'[{head}]\n\t{name} = "{written}"\n'
+
+
+def limit_repositories(
+    policy: Policy, addresses: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings with which Git contacts only ``trusted-sources``.
+
+    Otherwise, a trusted repository could redirect Git to any server, or have any
+    submodules. Git replaces the longest matching prefix of a URL, and fails for an
+    unknown scheme. If Git skipped submodules, uv would cache incomplete repositories.
+
+    Args:
+        policy: The user's rules. Without a list, and in a trusted folder, Git has no
+            limits.
+        addresses: The URLs in requirements, which ``gate`` has checked.
+    """
+    if policy.trusts_folder or not policy.trusted_sources:
+        return
+    sources = [parse_source(address) for address in addresses]
+    requested = [one.location for one in sources if one.kind is SourceKind.REPOSITORY]
+    trusted = set[str]()
+    for location in (*policy.trusted_sources, *requested):
+        trusted |= _format_prefixes(location)
+    refusal = f"url.{REFUSED}://.insteadOf"
+    yield "http.followRedirects", "false"
+    if not any(prefix.startswith("ssh") for prefix in trusted):
+        yield "protocol.ssh.allow", "never"
+    for prefix in sorted(trusted):
+        yield f"url.{prefix}.insteadOf", prefix
+        for sign in "" if prefix.endswith("/") else _NEXT:
+            yield refusal, f"{prefix}{sign}"
+    yield "url.file://.insteadOf", "file://"
+    for sign in _FIRST:
+        yield refusal, sign
+
+
+def _format_prefixes(location: Location) -> set[str]:
+    """Return the prefixes of Git's URLs for a location on a server."""
+    if location.is_local:
+        return set()
+    parts = urlsplit(location.server)
+    scheme = parts.scheme
+    host = parts.netloc.removesuffix(_PORTS.get(scheme, "")).removesuffix(":")
+    users = ("", "git@") if scheme == "ssh" else ("",)
+    # With the slash, the prefix includes no longer host name.
+    path = quote(location.path) or "/"
+    return {f"{scheme}://{user}{host}{path}" for user in users}

@@ -62,17 +62,14 @@ Measured for torch 2.14 with CUDA 12.6: 6.8 GB from 2.9 GB of wheels.
 
 
 class SizeEstimate(Value):
-    """Upper bounds for the download and disk space of an installation.
-
-    All sizes are in bytes. uv does not report which files are in its cache.
-    """
+    """Estimated download and disk space of an installation, in bytes."""
 
     missing: Mapping[LockedFile, int]
     """Sizes of files to download, unless uv's cache has them; 0 if unknown."""
-    folders: Mapping[Path, int]
-    """The required space by folder, each on a separate file system."""
-    copied: int = 0
-    """The part of the required space that is for copies of cached files."""
+    wheels: int = 0
+    """The size of all wheels, which is the least size of their files."""
+    folders: tuple[Path, ...] = ()
+    """The folders that the files are unpacked into, each on a separate file system."""
     cache: Path | None = None
     """uv's cache, which may contain some of the files; None if it is empty."""
 
@@ -81,39 +78,35 @@ class SizeEstimate(Value):
         """The total number of bytes to download."""
         return sum(self.missing.values())
 
-    def check(self, reporter: Reporter) -> None:
-        """Check the free space of every file system.
+    @property
+    def unpacked(self) -> int:
+        """The estimated size of the unpacked files."""
+        return int(UNPACKED * self.wheels)
 
-        If files in uv's cache may make up for missing space, only a warning is reported.
+    def check(self, reporter: Reporter) -> None:
+        """Compare the unpacked size with the free space, and warn of a shortage.
 
         Raises:
-            InstallationError: A file system has too little space.
+            InstallationError: The wheels alone are larger than the free space.
         """
-        for folder, size in self.folders.items():
+        for folder in self.folders:
             free = _measure_free_space(folder)
-            if size <= free:
+            if self.unpacked <= free:
                 continue
-            place, space = display_path(folder), f"{format_size(free)} free"
-            if self._minimum_size(size) <= free:
-                reporter.warn(
-                    f"{place} may lack space: up to {format_size(size)} required, {space}; uv's cache may have some of the files"
-                )
+            cached = tree_size(folder) if folder == self.cache else 0
+            text = (
+                f"about {format_size(self.unpacked)} required, {format_size(free)} free"
+            )
+            if self.wheels - cached <= free:
+                reporter.warn(f"{display_path(folder)} may lack space: {text}")
                 continue
             raise InstallationError(
                 "no-space",
-                f"not enough space in {place}: {format_size(size)} required, {space}",
+                f"not enough space in {display_path(folder)}: {text}",
                 hint="Free some space\n"
                 "Select a folder on another disk with --venv\n"
                 "Move uv's cache to another disk with UV_CACHE_DIR",
             )
-
-    def _minimum_size(self, size: int) -> int:
-        """Return the required disk space if all cached files are used."""
-        if not self.cache:
-            return size
-        # The unpacked files of a wheel are at least as large as the wheel.
-        cached = int(UNPACKED * tree_size(self.cache))
-        return max(size - cached, min(size, self.copied))
 
     def describe(self) -> str:
         """Return the sizes with the free space of each file system."""
@@ -123,8 +116,8 @@ class SizeEstimate(Value):
             if self.download_size
             else "nothing to download"
         ]
-        for folder, size in self.folders.items():
-            space = f"{most}{format_size(size)} in {display_path(folder)}"
+        for folder in self.folders:
+            space = f"{most}{format_size(self.unpacked)} in {display_path(folder)}"
             texts.append(
                 f"unpacked {space} ({format_size(_measure_free_space(folder))} free)"
             )
@@ -146,7 +139,7 @@ class PlannedInstallation(Value):
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
     """The packages to install and remove, with versions for the output."""
-    sizes: SizeEstimate = SizeEstimate({}, {})
+    sizes: SizeEstimate = SizeEstimate({})
     """The download sizes and the required disk space."""
     heads: Mapping[LockedFile, Head] = {}
     """The HTTP headers of files for which the index has no hash."""
@@ -169,12 +162,15 @@ class PlannedInstallation(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document of ``install --dry-run``."""
-        folders = self.sizes.folders.items()
+        sizes = self.sizes
         return {
             "plan": self.fit.plan.to_dict(),
             "lock": {"changes": [change._asdict() for change in self.changes]},
-            "bytes": self.sizes.download_size,
-            "space": [{"path": str(folder), "bytes": size} for folder, size in folders],
+            "bytes": sizes.download_size,
+            "space": [
+                {"path": str(folder), "bytes": sizes.unpacked}
+                for folder in sizes.folders
+            ],
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -409,8 +405,7 @@ def estimate_sizes(
 ) -> SizeEstimate:
     """Return the download size and the disk space that files to install need.
 
-    uv unpacks every file into its cache. If the environment is on the same file system, uv links
-    its files to the cache. On another file system, or with UV_LINK_MODE=copy, uv copies them.
+    uv unpacks every file into its cache, and links or copies it into the environment.
 
     Args:
         files: The files to install.
@@ -428,9 +423,6 @@ def estimate_sizes(
     wheels = session.sourcing.wheels
     cache = session.uv_cache
     check_cache(cache, session.reporter)
-    # uv links cached files on the same file system, and copies them to another file system.
-    is_near = _read_device_id(venv) == _read_device_id(cache)
-    is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
 
     def size(file: LockedFile) -> int:
         near = find_local_file(file, wheels)
@@ -441,12 +433,6 @@ def estimate_sizes(
         return 0
 
     sizes = dict(zip(files, map_concurrently(size, files), strict=True))
-    unpacked = int(UNPACKED * sum(sizes.values()))
-    copied = 0 if is_linked else unpacked
-    folders = {cache: unpacked, venv: copied}
-    if copied and is_near:
-        # The cache and the environment share a file system.
-        folders = {venv: unpacked + copied}
     missing = {
         file: size for file, size in sizes.items() if not find_local_file(file, wheels)
     }
@@ -456,10 +442,14 @@ def estimate_sizes(
             f"packages not in {wheels} are downloaded unless uv's cache has them: {names}; "
             f"`gpuinstall lock download {quote_word(wheels)}` downloads all locked files"
         )
+    total = sum(sizes.values())
+    # uv copies cached files to another file system.
+    is_near = _read_device_id(venv) == _read_device_id(cache)
+    folders = (cache,) if is_near else (cache, venv)
     return SizeEstimate(
         missing=missing,
-        folders={folder: size for folder, size in folders.items() if size},
-        copied=copied,
+        wheels=total,
+        folders=folders if total else (),
         cache=cache if _has_entries(cache) else None,
     )
 

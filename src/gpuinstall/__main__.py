@@ -21,11 +21,13 @@ def main() -> NoReturn:
     try:
         from gpuinstall.base.interruption import install_handlers
 
-        install_handlers()
+        # Python can lose an exception that a signal raises during an import.
+        install_handlers(lambda *_: os._exit(INTERRUPTED))
         sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
 
         from gpuinstall.cli.main import run_command_line
 
+        install_handlers()
         status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = INTERRUPTED

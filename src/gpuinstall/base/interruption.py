@@ -34,13 +34,17 @@ class _RunState:
     """The number of active ``defer_interrupts`` blocks."""
 
 
-def install_handlers() -> None:
-    """Install signal handlers that raise KeyboardInterrupt."""
+def install_handlers(handler: Callable[..., object] | None = None) -> None:
+    """Install handlers of termination signals.
+
+    Args:
+        handler: The handler. None: interrupt the run with a KeyboardInterrupt.
+    """
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         # nohup ignores SIGHUP.
         if number and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            signal.signal(number, handler or _interrupt)
 
 
 def is_interrupted() -> bool:

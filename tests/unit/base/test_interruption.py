@@ -78,6 +78,15 @@ def test_interrupt_during_imports_prints_no_traceback(module, said, number):
     assert (done.status, done.err) == (130, said)
 
 
+def test_interrupt_that_an_import_loses_ends_the_program():
+    """Python ignores exceptions in the callbacks of its import locks."""
+    code = LOADING.format(module="click", number="SIGINT")
+    kill = "os.kill(os.getpid(), signal.SIGINT)"
+    lost = f"\n            try: {kill}\n            except KeyboardInterrupt: pass"
+    done = process.run([sys.executable, "-c", code.replace(kill, lost)])
+    assert (done.status, done.err) == (130, "")
+
+
 def test_interrupt_terminates_subprocesses_of_other_threads():
     code = f"""
 waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))

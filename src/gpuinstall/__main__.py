@@ -14,6 +14,9 @@ INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Run the command line, and exit with its exit status."""
+    if sys.getfilesystemencoding() != "utf-8":
+        # Names of files in wheels are in UTF-8, even if LC_ALL is C.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606  no shell
     import gc
 
     # ``plan`` creates little garbage, so it is a tenth faster with fewer collections.

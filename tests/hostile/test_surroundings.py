@@ -16,10 +16,8 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
-from tests.lab.bounded import find_run_fault, run
 from tests.lab.clone import ROOT
 from tests.lab.environments import packages, put_package
-from tests.lab.failing import PLACES
 from tests.lab.index import IndexBehavior
 from tests.lab.mounts import mounted
 from tests.lab.programs import write_program
@@ -324,25 +322,3 @@ def test_target_removed_during_install_fails(here, tmp_path, line):
     assert running.returncode in {0, 4}, said
     assert "Traceback" not in said
     assert "failed on" not in said
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("call", PLACES)
-def test_failing_system_call_leaves_one_complete_environment(call, here):
-    variables = {**here.environment, "PYTHONPATH": str(ROOT)}
-
-    def failing(position):
-        here.document("install", "torch==2.13.0")
-        words = [sys.executable, "-m", "tests.lab.failing", call, str(position)]
-        return run([*words, "install", "torch==2.14.1"], variables, here.folder)
-
-    total = int(failing(10**9).err.rpartition("calls: ")[2])
-    wrong = []
-    for position in sorted({1, total // 3, 2 * total // 3, total}):
-        fault = find_run_fault(failing(position), {0, 4})
-        torch = here.python("import torch; print(torch.__version__)")
-        if fault or torch not in {"2.13.0+cpu", "2.14.1+cpu"}:
-            wrong.append((position, fault, torch))
-
-    assert wrong == []
-    assert here.run("install", "torch==2.14.1").ok

@@ -540,7 +540,7 @@ def format_diagnostic_commands(path: Path) -> str:
         if os.path.lexists(place) and ".gpuinstall" not in str(place):
             break
     staying = quote_word(place)
-    return f"ls -ld {staying}; df -h {staying}"
+    return f"ls -ld {staying}; df -h {staying}; df -i {staying}"
 
 
 def make_private_folder(folder: Path) -> None:

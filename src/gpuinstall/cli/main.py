@@ -47,7 +47,8 @@ ALIASES = {"add": "install", "uninstall": "remove"}
 BOOTSTRAP_ARGUMENT = "bootstrap"
 """The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
-EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
+EACCES EBUSY EDQUOT EFBIG EIO EISDIR ELOOP EMFILE EMLINK ENAMETOOLONG ENOLCK ENOMEM ENOSPC ENOTDIR
+EPERM EROFS ESTALE
 """
 """OSError codes that the machine, not a bug, causes."""
 _EXHAUSTION_PATTERN = "can't start new thread|No usable temporary directory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -100,8 +101,12 @@ class Origin(Value):
 
 
 def read_marker(venv: Path) -> Marker | None:
-    """Read the marker of an environment, or return None if it is unmanaged."""
-    with suppress(OSError, ValueError):
+    """Read the marker of an environment, or return None if it is unmanaged.
+
+    Raises:
+        OSError: The disk or the file server fails.
+    """
+    try:
         # Ignore a marker behind a link.
         document = read_json(venv / NAME, venv.parent)
         marker = read_object(Marker, document)
@@ -111,6 +116,9 @@ def read_marker(venv: Path) -> Marker | None:
         texts = [one for one in write_object(marker).values() if isinstance(one, str)]
         if is_valid and all(re.fullmatch(_WORD, text) for text in texts):
             return marker
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", 0) in {errno.EIO, errno.ESTALE}:
+            raise
     return None
 
 

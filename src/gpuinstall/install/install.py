@@ -16,7 +16,7 @@ from gpuinstall.base.environment_paths import (
     relative_prefix,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.base.files import has_text
+from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
@@ -349,7 +349,7 @@ def _is_lock_new(unpacked: UnpackedPackages) -> bool:
     place, lock = planned.existing.paths, planned.fit.lock
     if planned.action is Action.NOTHING or not place.is_managed:
         return False
-    return not has_text(place.folder / lock.name, lock.text)
+    return not has_text(real_path(place.folder / lock.name), lock.text)
 
 
 @contextmanager

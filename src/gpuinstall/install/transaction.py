@@ -21,8 +21,10 @@ from gpuinstall.base.files import (
     convert_write_errors,
     display_path,
     has_text,
+    is_inside,
     link_or_copy,
     move_file,
+    real_path,
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
@@ -291,7 +293,7 @@ def _publish_change(
             reporter.notice("Kept", f"{edited_lock} (modified since)")
         else:
             publish_lock(place)
-    except InstallationError:
+    except (InstallationError, UsageError):
         failed = replace(journal, is_verified=False)
         write_journal(failed, place, place.current_change)
         raise
@@ -356,12 +358,27 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
-    """Copy an environment's lock file, if intact, into the project folder."""
+    """Copy an environment's lock file, if intact, into the project folder.
+
+    Raises:
+        UsageError: The lock file is a link out of the repository.
+        InstallationError: The lock file cannot be written.
+    """
     own = read_environment_lock(place.root)
-    if own and not has_text(place.folder / own.name, own.text):
-        lock = place.folder / own.name
-        write_atomically(lock, own.text, place.work if exists(place.work) else None)
-        sync_folder(lock.parent)
+    if own is None:
+        return
+    link = place.folder / own.name
+    lock = real_path(link)
+    if has_text(lock, own.text):
+        return
+    if not is_inside(link, place.folder):
+        raise UsageError(
+            "leads-outside",
+            f"{link} is a link to {lock}, which is outside the repository",
+            hint=f"rm {quote_word(link)}   # removes only the link; then run it again",
+        )
+    write_atomically(lock, own.text, place.work if exists(place.work) else None)
+    sync_folder(lock.parent)
 
 
 def _find_edited_lock(place: EnvironmentPaths) -> Path | None:
@@ -369,7 +386,7 @@ def _find_edited_lock(place: EnvironmentPaths) -> Path | None:
     own = read_environment_lock(place.root)
     if own is None:
         return None
-    lock = place.folder / own.name
+    lock = real_path(place.folder / own.name)
     previous = previous_files(place.current_change) / own.name
     is_known = has_text(lock, own.text) or is_same_file(lock, previous)
     return lock if exists(lock) and not is_known else None
@@ -661,7 +678,7 @@ def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Copy the lock file of a rebuilt environment to its folder, or warn."""
     try:
         publish_lock(place)
-    except InstallationError as error:
+    except (InstallationError, UsageError) as error:
         reporter.warn(f"{error.message}; {place.root} has the same lock file")
 
 

@@ -116,7 +116,7 @@ class KernelRun(Value):
                 variables.pop(name, None)
             commands.append((self.argv(target), variables))
         # Programs and compilers start further interpreters, which import modules of their working folder.
-        with TemporaryDirectory() as empty:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as empty:
             ended = run_children(
                 commands, self.seconds + GRACE, cwd=Path(empty).absolute()
             )

@@ -56,7 +56,7 @@ def test_ls_hint_contains_an_existing_parent(tmp_path):
     for name, place in {**stays, "file": file}.items():
         assert (
             format_diagnostic_commands(tmp_path / name)
-            == f"ls -ld {place}; df -h {place}"
+            == f"ls -ld {place}; df -h {place}; df -i {place}"
         )
 
 

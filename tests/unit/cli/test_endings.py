@@ -90,4 +90,4 @@ def test_permission_hint_refers_to_the_symlink_target(tmp_path):
     )
     assert error is not None
     folder = (tmp_path / "root").resolve()
-    assert error.hint == f"ls -ld {folder}; df -h {folder}"
+    assert error.hint == f"ls -ld {folder}; df -h {folder}; df -i {folder}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -544,7 +545,10 @@ def read_lock(path: Path) -> Lock:
         reason = getattr(error, "strerror", "it is not a text file")
         message = f"{path} cannot be read: {reason}"
         hint = _RESTORE
-        if isdir(path):
+        if getattr(error, "errno", 0) == errno.ELOOP:
+            words = f"{quote_word(path)} && cp {quote_word(real_path(path))}"
+            hint = f"rm {words} {quote_word(path)}   # replaces the link by its file"
+        elif isdir(path):
             hint = (
                 f"mv {quote_word(path)} {quote_word(f'{path}.d')}   # then run it again"
             )

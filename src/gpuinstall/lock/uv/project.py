@@ -253,7 +253,9 @@ def resolve_project(
         InstallationError: uv failed for a reason other than a conflict, such as the
             network or a failed build.
     """
-    with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
+    with tempfile.TemporaryDirectory(
+        dir=session.scratch, ignore_cleanup_errors=True
+    ) as folder:
         try:
             done = _Resolver(project, Path(folder), session).resolve()
         except _UnreadPagesError:

@@ -106,7 +106,7 @@ def test_failing_call_is_never_a_bug(project, run_failing, capsys):
     assert wrong == [], "\n".join(wrong)
 
 
-def test_non_ascii_file_names_work_in_the_c_locale(workshop, stand_in_folder, play):
+def test_names_of_files_do_not_depend_on_locale(workshop, stand_in_folder, play):
     play(NO_GPU)
     simple = stand_in_folder / "simple"
     for version in ("1.0", "2.0"):

@@ -69,7 +69,7 @@ class SizeEstimate(Value):
     wheels: int = 0
     """The size of all wheels, which is the least size of their files."""
     folders: tuple[Path, ...] = ()
-    """The folders that the files are unpacked into, each on a separate file system."""
+    """Where files are unpacked: folders on separate file systems."""
     cache: Path | None = None
     """uv's cache, which may contain some of the files; None if it is empty."""
 
@@ -84,7 +84,9 @@ class SizeEstimate(Value):
         return int(UNPACKED * self.wheels)
 
     def check(self, reporter: Reporter) -> None:
-        """Compare the unpacked size with the free space, and warn of a shortage.
+        """Compare the unpacked size with the free space.
+
+        An estimated shortage is only a warning.
 
         Raises:
             InstallationError: The wheels alone are larger than the free space.

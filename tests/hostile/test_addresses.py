@@ -106,6 +106,36 @@ def test_lock_fails_if_configured_index_lacks_package(here, stranger, address):
     assert here.entries() == {"pyproject.toml"}
 
 
+LINKS = {
+    "link": '<a href="{url}/files/filelock-9.0-py3-none-any.whl">x</a>',
+    "base": '<base href="{url}/files/"><a href="filelock-9.0-py3-none-any.whl">x</a>',
+    "json": '{{"meta": {{"api-version": "1.1"}}, "name": "filelock", "versions": ["9.0"], "files": ['
+    '{{"filename": "filelock-9.0-py3-none-any.whl", "url": "{url}/files/filelock-9.0-py3-none-any.whl", "hashes": {{}}}}]}}',
+}
+
+
+@pytest.mark.parametrize("form", LINKS)
+def test_host_behind_project_index_is_reported(here, tmp_path, form):
+    files = serve_wheels(tmp_path, "files")
+    text = LINKS[form].format(url=files.url)
+    kind = "application/vnd.pypi.simple.v1+json" if form == "json" else "text/html"
+
+    def respond(path, _headers):
+        is_listed = path == "/simple/filelock/"
+        return Answer(body=text.encode(), content_type=kind) if is_listed else NOT_FOUND
+
+    index = Host("index", respond)
+    (here.folder / "uv.toml").write_text(
+        f'extra-index-url = ["{index.url}/simple"]\n', "utf-8"
+    )
+    done = here.run("lock", "-q", "--target", "cpu", "torch")
+    index.close()
+    files.close()
+
+    assert done.status == 0, done.err
+    assert f"{files.url} (linked by {index.url}/simple from " in done.err
+
+
 LOGINS = ("AWS", "AZURE", "DOCKER", "GITHUB", "GITLAB", "HF", "NPM", "PYPI")
 ENDINGS = ("TOKEN", "SECRET_KEY", "PASSWORD", "PAT")
 PERSONAL = (

@@ -134,6 +134,16 @@ def test_tokens_in_urls_are_rejected_and_hidden(sign, key):
     assert "s3cret" not in sanitize(url)
 
 
+def test_all_secrets_of_presigned_urls_are_hidden():
+    parameters = "X-Amz-Credential=s3cret&X-Amz-Date=1&X-Amz-Signature=s3cret@s3cret"
+    url = f"https://bucket.example/x-1-py3-none-any.whl?{parameters}"
+    with pytest.raises(UsageError, match="download the file") as refused:
+        listed([f"x @ {url}", f"y @ {url}"])
+    assert "s3cret" not in str(refused.value)
+    assert "s3cret" not in sanitize(f"{url} {url}")
+    assert "X-Amz-Date=1" in sanitize(url)
+
+
 @pytest.mark.parametrize("end", ["#sha256=aa", "?design=1", "#egg=x&subdirectory=y"])
 def test_url_parameters_without_tokens_are_accepted(end):
     url = f"https://index.example/x-1-py3-none-any.whl{end}"

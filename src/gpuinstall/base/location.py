@@ -207,6 +207,6 @@ def _find_kind(address: str, location: Location) -> SourceKind:
 
 def malformed_url_error(address: str, why: str) -> UsageError:
     """Return the error for a malformed URL, without its login."""
-    shown = redact(address.rpartition("@")[2])
+    shown = redact(address).rpartition("@")[2]
     message = f"{shorten(shown)!r} is not a URL: {why}"
     return UsageError("malformed-address", message)

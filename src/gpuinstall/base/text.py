@@ -19,10 +19,11 @@ _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
 """Pattern for logins in URLs, except SSH users without a password."""
 _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
 """Pattern for logins in URLs that have no scheme or only one slash."""
-TOKEN = re.compile(
-    r"(?i)(://[^\s?#;]+[?#;](?:[^\s]*[&#;])?(?:sig|auth|jwt|pass|pwd|[\w.-]*"
-    r"(?:token|secret|signature|passw(?:or)?d|credential|(?:api|access)[_-]?key))=)"
-    r"[^&#;\s]+"
+_PARAMETERS = r"(?<=://)[^\s?#;]+[?#;]\S+"
+"""Pattern for a URL with parameters, a query, or a fragment."""
+_MASKED = (
+    r"(?i)([?&#;](?:sig|auth|jwt|pass|pwd|[\w.-]*(?:token|secret|signature"
+    r"|passw(?:or)?d|credential|(?:api|access)[_-]?key))=)[^&#;\s]+"
 )
 """Pattern for a token in the parameters, query, or fragment of a URL."""
 _BEGIN = "# gpuinstall hook: gpuinstall manages the lines between these two marks"
@@ -39,10 +40,15 @@ def redact(text: str) -> str:
     """Replace the logins and tokens in all URLs with asterisks."""
     # A log has many lines, and most of them need no redaction.
     if "=" in text and "://" in text:
-        text = TOKEN.sub(r"\1****", text)
+        text = hide_tokens(text)
     if "@" in text:
         return re.sub(rf"{_LOGIN}|{_DAMAGED_LOGIN}", "****@", text)
     return text
+
+
+def hide_tokens(text: str) -> str:
+    """Replace the tokens in all URLs with asterisks."""
+    return re.sub(_PARAMETERS, lambda url: re.sub(_MASKED, r"\1****", url[0]), text)
 
 
 def redact_document(value: Any) -> Any:

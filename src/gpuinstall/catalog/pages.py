@@ -271,10 +271,14 @@ def _parse_html_files(page: Page) -> Iterator[dict[str, Any]]:
 
 
 def _parse_anchors(text: str) -> list[dict[str, str]]:
-    """Return the attributes of each link on an HTML page."""
+    """Return the attributes of each link on an HTML page.
+
+    A relative link is joined with the page's first ``<base href>``, as in uv.
+    """
     from html.parser import HTMLParser  # slow to import
 
     anchors: list[dict[str, str]] = []
+    bases: list[str] = []
 
     class Parser(HTMLParser):
         def handle_starttag(
@@ -282,12 +286,18 @@ def _parse_anchors(text: str) -> list[dict[str, str]]:
             tag: str,
             attrs: list[tuple[str, str | None]],
         ) -> None:
+            attributes = {name: value or "" for name, value in attrs}
             if tag == "a":
-                anchors.append({name: value or "" for name, value in attrs})
+                anchors.append(attributes)
+            elif tag == "base" and "href" in attributes:
+                bases.append(attributes["href"])
 
     parser = Parser()
     parser.feed(text)
     parser.close()
+    for base in bases[:1]:
+        for anchor in anchors:
+            anchor["href"] = urljoin(base, anchor.get("href", ""))
     return anchors
 
 

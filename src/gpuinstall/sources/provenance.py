@@ -25,7 +25,7 @@ from gpuinstall.base.requirement import (
     marker_holds,
     normalize_file_url,
 )
-from gpuinstall.base.text import TOKEN, remove_logins
+from gpuinstall.base.text import hide_tokens, remove_logins
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
 
@@ -355,8 +355,8 @@ def create_setting(
     is_address = effect.is_reported or effect.value.is_compared
     value = normalize_file_url(value) if is_address else value
     fault = find_url_fault(value) if is_address else ""
-    if is_address and TOKEN.search(value):
-        fault = "it contains a token, which locks would record; put the token into a netrc file"
+    if is_address and hide_tokens(value) != value:
+        fault = "it contains a token, which locks would record; download the file, and require it by its path"
     setting = SourceSetting(row, value, file, line, package, marker=marker)
     try:
         if fault:

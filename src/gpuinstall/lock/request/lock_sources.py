@@ -207,6 +207,26 @@ def find_unknown_hosts(
     return {host: [*names] for host, names in unknown.items() if host not in linked}
 
 
+def report_linked_hosts(files: Iterable[LockedFile], session: Session) -> None:
+    """Report hosts to which only the pages of a folder's index link."""
+    sources = session.sources
+    chosen = {one.value: one for one in sources.folder_sources}
+    known = _find_servers((*sources.places, session.default_index or ""))
+    hosts = {Location.parse(file.url).server: file.package for file in files}
+    for host, package in hosts.items():
+        indexes = sources.indexes_for(package, session.default_index)
+        if host in known or chosen.keys().isdisjoint(indexes):
+            continue
+        index = ""
+        with suppress(InstallationError):
+            pages = (one for one in indexes if session.client.page(f"{one}/{package}/"))
+            index = next(pages, "")
+        if index in chosen:
+            session.reporter.notice(
+                "Index", f"{host} (linked by {index} from {chosen[index].file})"
+            )
+
+
 def _rank_package(package: str) -> int:
     """Return the rank of a package for finding a link to its host."""
     if package in load_extensions().rows:

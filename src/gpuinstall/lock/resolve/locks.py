@@ -23,8 +23,14 @@ from gpuinstall.base.requirement import Constraint, is_file_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
-from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
+from gpuinstall.lock.file.lock import (
+    Lock,
+    Record,
+    find_version_conflicts,
+    list_locked_files,
+)
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
 from gpuinstall.lock.resolve.explanations import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.live_builds import add_live_builds
@@ -391,6 +397,7 @@ def _report_sources(
             "Index", f"{index} (from {origin}): the source of {join_names([*names])}"
         )
     for resolution in resolutions:
+        report_linked_hosts(list_locked_files(resolution.packages), session)
         builds = find_source_builds(resolution.packages)
         new = [one for one in builds if (one.package, one.version) not in reported]
         report_builds(new, _create_build_context(resolution, session), session.reporter)

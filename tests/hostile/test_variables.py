@@ -1,0 +1,182 @@
+"""Tests that no URL of a folder or a lock sends a variable of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import tomli
+import tomli_w
+
+from gpuinstall.lock.file.lock import add_seal
+from tests.hostile.test_addresses import NAMES, serve_wheels
+from tests.lab.cases import mostly_heavy
+from tests.lab.host import Host
+from tests.lab.workshop import Workshop
+
+VALUE = "s3cret"
+VARIABLES = "-".join(f"${{{name}}}" for name in NAMES)
+WHEEL = f"HOST/{VARIABLES}/filelock-9.0-py3-none-any.whl"
+SDIST = f"HOST/{VARIABLES}/filelock-9.0.tar.gz"
+PAGE = f"HOST/{VARIABLES}/simple"
+BY_URL = f"filelock @ {WHEEL}"
+PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
+HASHES = f'hashes = {{ sha256 = "{"1" * 64}" }}'
+COMMIT = "a" * 40
+LOCK = "pylock.cpu.toml"
+HEAD = 'lock-version = "9.0"\ncreated-by = "gpuinstall"\nrequires-python = "==3.*"\n'
+
+LOCKED = {
+    "wheel": f'wheels = [{{ url = "{WHEEL}", {HASHES} }}]',
+    "wheel by path": f'wheels = [{{ path = "{VARIABLES}/filelock-9.0-py3-none-any.whl", {HASHES} }}]',
+    "archive": f'archive = {{ url = "{SDIST}", {HASHES} }}',
+    "archive with a query": f'archive = {{ url = "HOST/filelock-9.0-py3-none-any.whl?a={VARIABLES}", {HASHES} }}',
+    "sdist": f'sdist = {{ name = "filelock-9.0.tar.gz", url = "{SDIST}", {HASHES} }}',
+    "repository": f'vcs = {{ type = "git", url = "HOST/{VARIABLES}/x", commit-id = "{COMMIT}" }}',
+    "directory": f'directory = {{ path = "{VARIABLES}" }}',
+    "subdirectory": f'archive = {{ url = "HOST/filelock-9.0.zip", subdirectory = "{VARIABLES}", {HASHES} }}',
+    "login": f'archive = {{ url = "{SDIST.replace("://", "://${HF_TOKEN}@")}", {HASHES} }}',
+}
+RECORDED = {
+    "inputs": f"inputs = ['torch', '{BY_URL}']",
+    "constraints": f"inputs = ['torch']\nconstraints = ['{BY_URL}']",
+    "files": f"inputs = ['torch']\n[tool.gpuinstall.requirements-files]\n'in.txt' = ['{BY_URL}']",
+}
+
+LISTS = (
+    "constraint-dependencies",
+    "override-dependencies",
+    "build-constraint-dependencies",
+    "dev-dependencies",
+    "find-links",
+    "extra-index-url",
+)
+TEXTS = (
+    "index-url",
+    "python-install-mirror",
+    "pypy-install-mirror",
+    "python-downloads-json-url",
+    "publish-url",
+    "check-url",
+    "torch-backend",
+    "exclude-newer",
+    "cache-dir",
+)
+UV_TABLES = {
+    "index": f'index = [{{ url = "{PAGE}" }}]',
+    "default index": f'index = [{{ url = "{PAGE}", default = true }}]',
+    "flat index": f'index = [{{ url = "{PAGE}", format = "flat" }}]',
+    "dependency-metadata": f'dependency-metadata = [{{ name = "filelock", requires-dist = ["{BY_URL}"] }}]',
+    "extra-build-dependencies": f'extra-build-dependencies = {{ torch = ["{BY_URL}"] }}',
+    "pip": f'pip = {{ extra-index-url = ["{PAGE}"], find-links = ["{PAGE}"] }}',
+    "source by url": f'sources = {{ torch = {{ url = "{WHEEL}" }} }}',
+    "source by git": f'sources = {{ torch = {{ git = "HOST/{VARIABLES}" }} }}',
+    "source by path": f'sources = {{ torch = {{ path = "./{VARIABLES}" }} }}',
+    "override without a name": f'override-dependencies = ["{WHEEL}"]',
+}
+KEYS = {
+    **{key: f"{key} = ['{PAGE if key in LISTS[4:] else BY_URL}']" for key in LISTS},
+    **{key: f"{key} = '{PAGE}'" for key in TEXTS},
+    **UV_TABLES,
+}
+FILES = {
+    "requirement": {"requirements.txt": f"torch\n{BY_URL}\n"},
+    "requirement without a name": {"requirements.txt": f"torch\n{WHEEL}\n"},
+    "requirement with a login": {
+        "requirements.txt": f"torch\n{BY_URL}\n".replace("://", "://${HF_TOKEN}@")
+    },
+    "repository": {"requirements.txt": f"torch\ngit+HOST/{VARIABLES}/x\n"},
+    "revision": {"requirements.txt": f"torch\nx @ git+HOST/x@{VARIABLES}\n"},
+    "editable path": {"requirements.txt": f"torch\n-e ./{VARIABLES}\n"},
+    "constraint": {
+        "requirements.txt": "torch\n-c in.txt\n",
+        "in.txt": f"{BY_URL}\n",
+    },
+    "option": {"requirements.txt": f"torch\n--extra-index-url {PAGE}\n-f {PAGE}\n"},
+    "index option": {"requirements.txt": f"torch\n-i {PAGE}\n"},
+    "environment.yml": {
+        "environment.yml": f'dependencies:\n- pip:\n  - torch\n  - "{BY_URL}"\n'
+    },
+    "project": {"pyproject.toml": PROJECT.replace("torch", f'torch", "{BY_URL}')},
+    "extra": {
+        "pyproject.toml": f"{PROJECT}[project.optional-dependencies]\na = ['{BY_URL}']\n"
+    },
+    "group": {"pyproject.toml": f"{PROJECT}[dependency-groups]\ndev = ['{BY_URL}']\n"},
+    "build requirement": {
+        "requirements.txt": "torch\n./lib\n",
+        "lib/pyproject.toml": f"{PROJECT}[build-system]\nrequires = ['{BY_URL}']\n",
+    },
+    "Poetry": {
+        "pyproject.toml": f"[tool.poetry.dependencies]\ntorch = '*'\nfilelock = {{ url = '{WHEEL}' }}\n"
+    },
+    "Poetry's repository": {
+        "pyproject.toml": f"[tool.poetry.dependencies]\ntorch = '*'\nfilelock = {{ git = 'HOST/{VARIABLES}' }}\n"
+    },
+    "torch index": {
+        "pyproject.toml": f"{PROJECT}[tool.gpuinstall]\ntorch-index = '{PAGE}'\n"
+    },
+    **{
+        f"uv: {key}": {"pyproject.toml": f"{PROJECT}[tool.uv]\n{text}\n"}
+        for key, text in KEYS.items()
+    },
+    **{
+        f"uv.toml: {key}": {"requirements.txt": "torch\n", "uv.toml": f"{text}\n"}
+        for key, text in KEYS.items()
+        if not key.startswith("source")
+    },
+}
+for name, entry in RECORDED.items():
+    FILES[f"recorded {name}"] = {
+        LOCK: f"{HEAD}packages = []\n[tool.gpuinstall]\n{entry}\n"
+    }
+
+
+QUICK = {"requirement", "recorded inputs", "uv: override without a name"}
+
+
+def write(folder: Path, files: dict[str, str], url: str) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.replace("HOST", url), "utf-8")
+
+
+@pytest.fixture
+def tracker(tmp_path):
+    tracker = serve_wheels(tmp_path, "tracker")
+    yield tracker
+    tracker.close()
+
+
+def check(here: Workshop, tracker: Host, commands: Sequence[str]) -> None:
+    """Check that commands send no variable, and nothing if trust is off."""
+    secretive = here.having(**dict.fromkeys(NAMES, VALUE))
+    for command in commands:
+        done = secretive.run(*command.split(), "-q", "--target", "cpu")
+        assert VALUE not in done.out + done.err
+    assert [one.path for one in tracker.log if VALUE in one.path] == []
+    tracker.log.clear()
+    wary = secretive.having(GPUINSTALL_TRUST_FOLDER="0")
+    for command in commands:
+        wary.run(*command.split(), "-q", "--target", "cpu")
+    assert [one.path for one in tracker.log] == []
+
+
+@pytest.mark.parametrize("form", mostly_heavy(FILES, QUICK))
+def test_urls_of_folders_send_no_variable(here, tracker, form):
+    write(here.folder, FILES[form], tracker.url)
+
+    check(here, tracker, ["lock", "lock --upgrade"])
+
+
+@pytest.mark.parametrize("form", mostly_heavy(LOCKED, {"wheel"}))
+def test_urls_of_locks_send_no_variable(here, tracker, form):
+    here.succeed("lock", "-q", "--target", "cpu")
+    document = tomli.loads(here.lock(LOCK))
+    others = [one for one in document["packages"] if one["name"] != "filelock"]
+    entry = tomli.loads(LOCKED[form].replace("HOST", tracker.url))
+    locked = {"name": "filelock", "version": "9.0", **entry}
+    changed = add_seal({**document, "packages": [*others, locked]})
+    (here.folder / LOCK).write_text(tomli_w.dumps(changed), "utf-8")
+
+    check(here, tracker, ["sync", "lock check"])

@@ -93,6 +93,13 @@ def fake_python(repository):
     write_program(repository.venv / "bin" / "python", f": > {repository.executed}")
 
 
+def endless_logs(repository):
+    for name in ("F38", "log.txt"):
+        repository.fifo(name)
+    for name in ("38", "text"):
+        repository.link(name, "/dev/zero")
+
+
 def linked_lock(repository):
     repository.lock('"https://index.example/torch-2.14.1-py3-none-any.whl"')
     (repository.folder / LOCK).rename(repository.home / LOCK)
@@ -174,6 +181,9 @@ REPOSITORIES = {
         ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
         starts=True,
     ),
+    "logs that never end": Hostile(
+        endless_logs, ("explain F38", "explain 38", "explain log.txt", "explain text")
+    ),
     "environment that uv would ask": Hostile(
         fake_python, ("install --replace", "lock")
     ),
@@ -181,6 +191,7 @@ REPOSITORIES = {
 
 
 QUICK = {
+    "logs that never end",
     "marker whose lock lies above, by a link",
     "owner that is a link",
     "last change that is a link to another environment",

@@ -14,7 +14,7 @@ import click
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import decode_text
+from gpuinstall.base.files import decode_text, open_regular
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count
 from gpuinstall.catalog.failures.classify import RecognizedCause
@@ -171,16 +171,18 @@ def _read_text(text: str) -> str:
             )
         return _read_log(sys.stdin.buffer)
     path = Path(text)
-    if exists(path) or re.fullmatch(_PATH_PATTERN, text):
+    number = re.fullmatch(_NUMBER_PATTERN, text)
+    if not number and (exists(path) or re.fullmatch(_PATH_PATTERN, text)):
+        # A shell passes the output of a command as a pipe in /dev.
+        is_stream = text.startswith(("/dev/", "/proc/"))
         try:
-            with path.open("rb") as file:
+            with path.open("rb") if is_stream else open_regular(path) as file:
                 return _read_log(file)
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
             raise UsageError(
                 "file-unreadable", message, hint="Check the path"
             ) from None
-    number = re.fullmatch(_NUMBER_PATTERN, text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         if text.isdigit():
             # The number may be a CUDA error code.

@@ -467,9 +467,17 @@ class Sources(Value):
         """
         self._check_entries(map(_make_entry, settings))
         for setting in settings:
-            server = Location.parse(setting.value).server
-            login = "; credentials are sent to it" if server in self.logins else ""
+            login = "; credentials are sent to it" if self._has_login(setting) else ""
             reporter.notice("Index", f"{setting}{login}")
+
+    def _has_login(self, setting: SourceSetting) -> bool:
+        """Return whether settings or a netrc file have a login for a URL."""
+        if Location.parse(setting.value).is_local:
+            return False
+        from requests.utils import get_netrc_auth
+
+        is_known = url_server(setting.value) in self.logins
+        return is_known or get_netrc_auth(setting.value) is not None
 
     def check_build(self, package: str, name: str, default: str | None) -> None:
         """Raise UsageError if a package on an untrusted index would be built.

@@ -213,15 +213,16 @@ def lock(
         is_read_only=True,
     )
     with (
+        lock_files_mutex(EnvironmentPaths.at(place / ".venv"), reporter),
         open_project(place, settings, reporter) as project,
-        lock_files_mutex(project.paths, reporter),
     ):
         request = read_request(project)
         requests = make_lock_requests(project, request)
         return write_locks(
             project.folder,
             requests,
-            project.session,
+            project.open_session(),
+            existing=project.contents.locks,
             gate=project.lock_gate,
             upgrade=upgrade,
         )

@@ -8,7 +8,11 @@ import pytest
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
-from gpuinstall.lock.request.tools import read_project_lock, read_project_lock_settings
+from gpuinstall.lock.request.tools import (
+    find_lock_settings,
+    find_locked_versions,
+    read_project_lock,
+)
 from gpuinstall.sources.configuration import (
     read_configuration,
     read_project_constraints,
@@ -131,8 +135,10 @@ def damaged(text, chance):
 def read(folder, name):
     """Read a project file with the reader that commands use."""
     if name == "uv.lock":
-        read_project_lock(folder / name, {"python_version": "3.11"})
-        read_project_lock_settings(folder / name)
+        lock = read_project_lock(folder)
+        assert lock
+        find_locked_versions(lock, {"python_version": "3.11"})
+        find_lock_settings(lock)
         return
     read_config(folder)
     listed = read_declaration(folder).listed

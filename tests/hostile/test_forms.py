@@ -228,7 +228,7 @@ def test_hosts_in_locks_are_parsed_strictly(
     )
     settings = Settings(machine=Machine("linux", "x86_64"))
     with open_project(Path.cwd(), settings) as project:
-        session = project.session
+        session = project.open_session()
         with pytest.raises(GpuInstallError):
             check_lock(text, session)
 

@@ -11,6 +11,7 @@ import tomli_w
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.check import check_locks
+from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.file.lock import add_seal
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
@@ -166,7 +167,7 @@ def reasons(folder, document):
     (folder / LOCK).write_text(tomli_w.dumps(document), "utf-8")
     try:
         checked = check_locks(
-            folder,
+            read_folder_locks(folder),
             Request(("torch==2.14.1", "numpy")),
             frozen_catalog(),
             targets=(),

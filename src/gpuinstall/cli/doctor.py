@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from os.path import isfile
+from pathlib import Path
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.cli.active import find_environment, report_active_environment
@@ -20,7 +21,7 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.cli.verify import format_build
 from gpuinstall.diagnose.examination import Examination, examine
 from gpuinstall.install.state import inspect_environment
-from gpuinstall.project import Project
+from gpuinstall.machine.probe import read_machine
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import make_environment_request
 from gpuinstall.sources import OFFICIAL
@@ -38,8 +39,7 @@ def command(options: CommandOptions) -> Outcome:
         # Treat a mistyped path as an error, not as a missing environment.
         find_existing_interpreter("", options.venv)
     report_active_environment(["doctor"], folder, options.terminal)
-    with options.open_project(venv=folder, is_read_only=True) as project:
-        examination = _examine_project(project)
+    examination = _examine_project(options, folder)
     exit_code = examination.exit_code
     faults = tuple(finding for finding in examination.findings if finding.blocking)
     return Outcome(
@@ -52,26 +52,31 @@ def command(options: CommandOptions) -> Outcome:
     )
 
 
-def _examine_project(project: Project) -> Examination:
+def _examine_project(options: CommandOptions, venv: Path) -> Examination:
     """Examine the project folder, even if its settings are malformed."""
     request = None
     torch_index = OFFICIAL
     gate = None
-    with suppress(UsageError, LockError):
+    paths = options.read_paths(venv=venv, is_read_only=True)
+    machine = read_machine(options.terminal)
+    with (
+        suppress(UsageError, LockError),
+        options.open_project(here=machine, venv=venv, is_read_only=True) as project,
+    ):
         torch_index = project.sources.torch_index
         gate = project.lock_gate
         request = read_request(project, quiet=True)
         request = make_environment_request(project, request, quiet=True)
     return examine(
-        project.folder,
-        project.paths.venv,
-        project.machine,
+        Path.cwd(),
+        paths.venv,
+        machine,
         request=request,
         torch_index=torch_index,
         gate=gate,
-        reporter=project.reporter,
+        reporter=options.terminal,
         named=is_environment_given(),
-        stamp=inspect_environment(project.paths, project.machine).stamp,
+        stamp=inspect_environment(paths, machine).stamp,
     )
 
 

@@ -113,15 +113,14 @@ def _describe_environment(venv: Path) -> dict[str, Any]:
     text="Undo the last change to an environment. A second rollback redoes it.",
 )
 def _roll_back_environment(options: CommandOptions) -> Outcome:
-    with options.open_project() as project:
-        place = project.paths
-        # --python selects only unmanaged environments.
-        if options.into or options.interpreter:
-            python = find_existing_interpreter(options.interpreter, options.venv)
-            place = inspect_unmanaged(python)
-        before = undo_change(place, project.reporter, takes_over=options.replace)
-        if not place.is_managed:
-            update_uv_guard(place.venv)
+    place = options.read_paths()
+    # --python selects only unmanaged environments.
+    if options.into or options.interpreter:
+        python = find_existing_interpreter(options.interpreter, options.venv)
+        place = inspect_unmanaged(python)
+    before = undo_change(place, options.terminal, takes_over=options.replace)
+    if not place.is_managed:
+        update_uv_guard(place.venv)
     now = package_versions(read_packages(place.find_packages_folders()))
     marker = read_marker(place.venv)
     changes = compare_versions(before, now)

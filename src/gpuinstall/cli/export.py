@@ -41,6 +41,7 @@ from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.declaration import read_declaration
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.requirements_file import join_files
+from gpuinstall.sources.sources import validate_torch_index
 
 _LOCK_OPTIONS = ("lock_files", "output")
 _EXPORT_HEADER_PATTERN = (
@@ -128,9 +129,9 @@ def _export_dockerfile(options: CommandOptions) -> Outcome:
 )
 def _export_uv_tables(options: CommandOptions) -> Outcome:
     locks = _read_locks(options, takes_several=True)
-    with options.open_project(is_read_only=True) as project:
-        text = format_uv_tables(locks, project.sources.torch_index)
-    return _write_export("uv", text, options.output)
+    configured = read_config(Path.cwd()).sourcing.torch_index
+    index = validate_torch_index(options.sourcing.torch_index or configured)
+    return _write_export("uv", format_uv_tables(locks, index), options.output)
 
 
 @_define_command(

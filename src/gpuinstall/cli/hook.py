@@ -142,7 +142,7 @@ def _add_hook(
                 "uv tool and uvx do not use the hook: a setting for them would also change uv.lock"
             )
             # uv fails if a page does not exist.
-            pages = list(filter(project.session.client.page, pages))
+            pages = list(filter(project.open_session().client.page, pages))
             hooked = _insert_values(hooked, "pip.find-links", pages)
         else:
             # uv pip, uv tool, and uvx all read torch-backend.

@@ -44,7 +44,7 @@ from gpuinstall.install.state import (
     InstallOptions,
     check_libcuda,
 )
-from gpuinstall.lock.file.fit import list_rejected_locks, read_locks
+from gpuinstall.lock.file.fit import list_rejected_locks
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.history import describe_request_change
@@ -210,7 +210,7 @@ def _install(
 
         targets = project.contents.config.targets
         for text in find_outdated_warnings(
-            [result.fit.lock], result.paths.folder, targets
+            [result.fit.lock], project.contents.locks, targets
         ):
             reporter.warn(text)
     data = result.to_dict()
@@ -351,7 +351,7 @@ def _warn_if_request_differs(lock: Lock, project: Project) -> None:
 def _check_inputs(project: Project, target: Target | None) -> None:
     """Raise LockError if a recorded requirements file has changed."""
     folder, today = project.paths.folder, read_current_request(project).files
-    for lock in read_locks(folder):
+    for lock in project.contents.locks.check():
         if target and lock.name != target.filename:
             continue
         for name in find_changed_files(lock.record, today, folder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,7 +19,6 @@ from gpuinstall.cli.outcome import Outcome, Row, define_command
 from gpuinstall.export.needs import find_machine_needs
 from gpuinstall.install.environment_lock import lock_files_mutex
 from gpuinstall.lock.check import check_locks
-from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.lock.file.lock import Lock, find_different_versions, format_versions
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds, check_hosts
@@ -86,12 +84,12 @@ class LockGroup(click.Group):
 def command(options: CommandOptions) -> Outcome:
     """Write lock files, or report how they would change."""
     machine = options.read_other_machine()
-    with (
-        options.open_project(machine=machine, is_read_only=True) as project,
-        ExitStack() as stack,
-    ):
+    with ExitStack() as stack:
         if not options.dry_run:
-            stack.enter_context(lock_files_mutex(project.paths, options.terminal))
+            paths = options.read_paths(is_read_only=True)
+            stack.enter_context(lock_files_mutex(paths, options.terminal))
+        opened = options.open_project(machine=machine, is_read_only=True)
+        project = stack.enter_context(opened)
         request = read_request(project)
         requests = make_lock_requests(project, request)
         return _write_locks(options, requests, project)
@@ -108,7 +106,8 @@ def _write_locks(
     locks = write_locks(
         project.folder,
         requests,
-        project.session,
+        project.open_session(),
+        existing=project.contents.locks,
         gate=project.lock_gate,
         upgrade=options.upgrade,
         moving=options.packages_to_upgrade(),
@@ -117,7 +116,7 @@ def _write_locks(
     made = [written.lock for written in locks]
     if not options.dry_run:
         targets = project.contents.config.targets
-        for text in find_outdated_warnings(made, project.folder, targets):
+        for text in find_outdated_warnings(made, project.contents.locks, targets):
             options.terminal.warn(text)
     for lock in made:
         if reasons := [*project.later_gate.find_rejections(lock)]:
@@ -161,8 +160,9 @@ def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[
 def check_command(options: CommandOptions) -> Outcome:
     """Compare lock files with the request, the index, and each other."""
     with options.open_project(is_read_only=True) as project:
-        session = project.session
-        catalog = add_locked_builds(project.catalog, project.folder, lambda: session)
+        session = project.open_session()
+        locks = project.contents.locks
+        catalog = add_locked_builds(project.catalog, locks.valid, project.open_session)
 
         def make_request_for_lock(
             lock: Lock, machine: Machine, request: Request
@@ -173,7 +173,7 @@ def check_command(options: CommandOptions) -> Outcome:
             )
 
         checked = check_locks(
-            project.folder,
+            locks,
             read_request(project),
             catalog,
             options.targets or project.contents.config.targets,
@@ -213,11 +213,12 @@ def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the lock files, and verify their hashes."""
     folder = options.folder
     with options.open_project(is_read_only=True) as project:
-        locks = read_locks(Path.cwd())
+        locks = project.contents.locks.check()
+        session = project.open_session()
         for lock in locks:
             project.lock_gate.check(lock)
             if not options.offline:
-                check_hosts(lock, lock.files, project.session)
-        names = download(locks, folder, project.session)
+                check_hosts(lock, lock.files, session)
+        names = download(locks, folder, session)
     text = f"{len(names)} in {folder}, hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

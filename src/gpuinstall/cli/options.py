@@ -33,6 +33,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.plan.python import RUNNING_PYTHON
 
 if TYPE_CHECKING:
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile
@@ -463,18 +464,33 @@ class CommandOptions:
         return files
 
     def open_project(
-        self, *, folder: Path | None = None, **changes: Any
+        self,
+        *,
+        folder: Path | None = None,
+        here: Machine | None = None,
+        **changes: Any,
     ) -> AbstractContextManager[Project]:
         """Open a project with the settings from the command line.
 
         Args:
             folder: The project folder. None: the working folder.
+            here: This machine, if it is already known.
             changes: Additional fields of the settings.
         """
         from gpuinstall.project import open_project
 
         settings = replace(self.settings, **changes)
-        return open_project(folder or Path.cwd(), settings, self.terminal)
+        return open_project(folder or Path.cwd(), settings, self.terminal, here=here)
+
+    def read_paths(self, **changes: Any) -> EnvironmentPaths:
+        """Return the paths of the environment and lock files.
+
+        Args:
+            changes: Additional fields of the settings.
+        """
+        from gpuinstall.project.run import read_paths
+
+        return read_paths(replace(self.settings, **changes), Path.cwd())
 
 
 def is_environment_given() -> bool:

@@ -19,7 +19,6 @@ from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.lock.file.target import find_locks
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import choose_locked_torch, find_newer_torch
 from gpuinstall.plan.refusal import RELAX
@@ -80,18 +79,17 @@ def command(options: CommandOptions) -> Outcome:
 
 def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
     """Return a note if ``install`` would keep a locked torch."""
-    folder = project.paths.folder
+    # The commands that install packages report a lock file with merge conflicts.
+    locks = project.contents.locks.valid
     # install uses the lock files only on this machine.
-    if project.settings.machine or not find_locks(folder):
+    if project.settings.machine or not locks:
         return None
     # The module is slow to import.
-    from gpuinstall.lock.file.fit import check_lock, find_best_lock, try_read_lock
+    from gpuinstall.lock.file.fit import check_lock, find_best_lock
     from gpuinstall.project.targets import make_environment_request
 
     request = make_environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
-    # The commands that install packages report a lock file with merge conflicts.
-    locks = filter(None, map(try_read_lock, find_locks(folder)))
     gate = project.lock_gate
     kept = find_best_lock(
         [check_lock(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted

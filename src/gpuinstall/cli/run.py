@@ -26,6 +26,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.files import read_document, restore_umask
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names, redact
@@ -33,7 +34,7 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_environment_trust, enter_project_folder
 from gpuinstall.cli.options import SOURCING_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
-from gpuinstall.project import Project
+from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,28 +67,34 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         if not options.any_lock and _has_metadata(Path(file)):
             raise _make_inline_metadata_error(file, words[1:], options)
     with enter_project_folder(options.terminal):
-        folder = options.venv.absolute().parent if options.any_lock else None
-        with options.open_project(
-            folder=folder, only=True, ignores_existing_backend=True
-        ) as project:
-            if options.any_lock:
-                if options.require_gpu:
-                    _check_gpu(project.machine)
-                from gpuinstall.install.start import select_environment
-
-                paths = select_environment(
-                    project, proof=options.proof, installing=options.install
+        if options.any_lock:
+            paths = _select_environment(options)
+        else:
+            paths = options.read_paths()
+            machine = read_machine(options.terminal)
+            _recover_environment(paths, machine, options.terminal)
+            misplaced = _check_environment(paths, machine, options).misplaced_projects
+            if misplaced:
+                options.terminal.warn(
+                    f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
                 )
-            else:
-                paths = project.paths
-                _recover_environment(project)
-                misplaced = _check_environment(project, options).misplaced_projects
-                if misplaced:
-                    project.reporter.warn(
-                        f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
-                    )
-                check_environment_trust(paths.venv, project.reporter)
+            check_environment_trust(paths.venv, options.terminal)
     _execute(command_words, paths)
+
+
+def _select_environment(options: CommandOptions) -> EnvironmentPaths:
+    """Return the environment of the lock file that fits this machine."""
+    from gpuinstall.install.start import select_environment
+
+    folder = options.venv.absolute().parent
+    with options.open_project(
+        folder=folder, only=True, ignores_existing_backend=True
+    ) as project:
+        if options.require_gpu:
+            _check_gpu(project.machine)
+        return select_environment(
+            project, proof=options.proof, installing=options.install
+        )
 
 
 def _has_metadata(script: Path) -> bool:
@@ -133,21 +140,22 @@ def _make_source_lines(index: str, tag: str) -> list[str]:
     ]
 
 
-def _recover_environment(project: Project) -> None:
+def _recover_environment(
+    paths: EnvironmentPaths, machine: Machine, reporter: Reporter
+) -> None:
     """Repair an environment that was moved or whose change was interrupted.
 
     If a change is still running, wait for it.
     """
     from gpuinstall.install.moved import find_previous_path, relocate_environment
 
-    paths = project.paths
     if paths.has_unfinished_change() or find_previous_path(paths.venv):
         from gpuinstall.install.environment_lock import (
             environment_lock,  # slow to import
         )
 
-        with environment_lock(paths, project.reporter):
-            relocate_environment(paths, project.machine, project.reporter)
+        with environment_lock(paths, reporter):
+            relocate_environment(paths, machine, reporter)
 
 
 def _check_gpu(machine: Machine) -> None:
@@ -166,7 +174,7 @@ def _explain_unusable_gpus(machine: Machine) -> str:
 
 
 def _check_environment(
-    project: Project, options: CommandOptions
+    paths: EnvironmentPaths, machine: Machine, options: CommandOptions
 ) -> ExistingEnvironment:
     """Check that the managed environment exists and supports this machine.
 
@@ -179,11 +187,11 @@ def _check_environment(
     from gpuinstall.lock.file.fit import CompatibleLock, check_lock
     from gpuinstall.wheels.learned.store import load_extended_catalog
 
-    venv, machine = project.paths.venv, project.machine
+    venv = paths.venv
     if options.require_gpu:
         _check_gpu(machine)
     check_libcuda(venv, machine)
-    existing = inspect_environment(project.paths, machine)
+    existing = inspect_environment(paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
         raise _make_environment_error(existing)
@@ -201,11 +209,11 @@ def _check_environment(
     elif existing.lock and known_backend(marker.backend) != CPU:
         torch = existing.lock.versions["torch"]
         cause = _explain_unusable_gpus(machine)
-        project.reporter.warn(
+        options.terminal.warn(
             f"torch {torch} runs on the CPU because no GPU can be used on this machine: {cause}"
         )
     if machine.gpus and marker.verdict.get("status") == "unproven":
-        project.reporter.warn(
+        options.terminal.warn(
             "this environment has not been verified on a GPU yet; run gpuinstall sync"
         )
     return existing

@@ -23,17 +23,18 @@ from gpuinstall.install.state import (
     inspect_environment,
     is_created_from,
 )
-from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds
-from gpuinstall.project import Project
+from gpuinstall.project import Project, reread_project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import make_environment_request, read_project_targets
 from gpuinstall.wheels.learned.store import load_extended_catalog
 
 
 @contextmanager
-def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
+def lock_state(
+    project: Project, options: InstallOptions
+) -> Iterator[tuple[InstallState, Project]]:
     """Read the environment, and lock it if the installation must change it.
 
     After a wait for another command, the environment is read again. A small GPU kernel
@@ -42,12 +43,15 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
     Args:
         project: The project.
         options: The options of the installation.
+
+    Yields:
+        The state, and the project, which may be read again.
     """
     state = read_state(project, options)
     place = state.existing.paths
     if state.action is Action.NOTHING and not needs_recovery(place):
         report_changed_packages(state.existing, project.reporter)
-        yield state
+        yield state, project
         return
     check_rights(place)
     check_records()
@@ -55,9 +59,8 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
         may_have_changed = any(meanwhile)
         relocate_environment(place, state.here, project.reporter)
         # Each change and relocation writes a new marker.
-        if may_have_changed:
-            project.discard_contents()
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
+            project = reread_project(project)
             state = read_state(project, options, again=True)
         report_changed_packages(state.existing, project.reporter)
         if not state.existing.made_here:
@@ -65,7 +68,7 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)
-        yield state
+        yield state, project
 
 
 def report_changed_packages(existing: ExistingEnvironment, reporter: Reporter) -> None:
@@ -132,21 +135,21 @@ def read_state(
     quiet = again or options.catalog is not None
     request = read_request(project, quiet=quiet)
     request = make_environment_request(project, request, quiet=quiet)
-    folder = project.paths.folder
     here = project.find_request_machine(request)
     existing = inspect_environment(project.paths, here)
     base = project.settings.base_python
     if base and existing.has_python and not is_created_from(project.paths, base):
         existing = replace(existing, has_python=False)
     if not options.upgrade:
-        existing = replace(existing, locks=tuple(read_locks(folder)))
+        existing = replace(existing, locks=tuple(project.contents.locks.check()))
     if check_ownership and not options.replace:
         existing.check_ownership()
     catalog = options.catalog
     if catalog is None:
         # A locked build may be from any index.
         known = load_extended_catalog() if options.locked else project.catalog
-        catalog = add_locked_builds(known, folder, lambda: project.session)
+        locks = project.contents.locks.valid
+        catalog = add_locked_builds(known, locks, project.open_session)
     state = InstallState(
         existing,
         lock_request=LockRequest(project.machine, request, catalog),

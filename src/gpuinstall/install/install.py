@@ -81,6 +81,7 @@ from gpuinstall.install.transaction import (
     publish_lock,
     replace_environment,
 )
+from gpuinstall.project import Project, reread_project
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -90,7 +91,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.file.fit import CompatibleLock
     from gpuinstall.lock.file.lock import Lock, VersionChange
-    from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
 
 CHANGE_ATTEMPTS = 3
@@ -188,22 +188,23 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
     start = monotonic()
     failed: KernelFailedError | None = None
     interferences = 0
+    current = project
     while True:
         try:
-            with lock_state(project, options) as state:
-                selection = _select(state, project)
-                planned = plan_installation(selection, project)
-                _announce(planned, project.reporter)
-                unpacked = _fetch(planned, project)
-                ahead = _verify_before_change(unpacked, project)
+            with lock_state(current, options) as (state, current):
+                selection = _select(state, current)
+                planned = plan_installation(selection, current)
+                _announce(planned, current.reporter)
+                unpacked = _fetch(planned, current)
+                ahead = _verify_before_change(unpacked, current)
                 is_lock_new = _is_lock_new(unpacked)
-                with _apply_change(unpacked, project) as place:
-                    proof = _verify(unpacked, place, ahead, project)
-                result = _create_result(unpacked, proof, project)
+                with _apply_change(unpacked, current) as place:
+                    proof = _verify(unpacked, place, ahead, current)
+                result = _create_result(unpacked, proof, current)
             return replace(result, is_lock_new=is_lock_new, seconds=monotonic() - start)
         except KernelFailedError as error:  # noqa: PERF203  a build takes minutes
             failed = error
-            options = _select_next_build(failed, state, project.reporter)
+            options = _select_next_build(failed, state, current.reporter)
         except (MachineError, NoBuildError):
             if failed:
                 raise failed from None
@@ -212,7 +213,7 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
             interferences += 1
             if interferences == CHANGE_ATTEMPTS:
                 raise _interference_error() from None
-            project.discard_contents()
+            current = reread_project(current)
 
 
 def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
@@ -489,7 +490,7 @@ def _create_result(
         fit=planned.fit,
         action=planned.action,
         changes=planned.changes if is_built else (),
-        bytes=project.session.client.received if is_built else 0,
+        bytes=project.open_session().client.received if is_built else 0,
         rollback=place.last_change
         if is_built and is_journal(place.last_change)
         else None,

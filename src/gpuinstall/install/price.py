@@ -257,7 +257,7 @@ def plan_installation(selection: Selection, project: Project) -> PlannedInstalla
         action,
         change=change,
         changes=compare_versions(present, fit.lock.all_versions),
-        sizes=estimate_sizes(new, listed, existing.paths.root, project.session),
+        sizes=estimate_sizes(new, listed, existing.paths.root, project.open_session()),
         heads=heads,
         requested=requested,
         introduced=introduced,
@@ -288,7 +288,7 @@ def _check_sources(
     from gpuinstall.lock.uv.fetch import find_local_file
 
     lock = fit.lock
-    session = project.session
+    session = project.open_session()
     builds, site = find_builds(fit, comes, project, requested)
     if session.sourcing.only_binary:
         check_wheels(builds)
@@ -355,7 +355,7 @@ def find_builds(
         backend=fit.choice.build.backend,
         versions=fit.lock.versions,
         machine=project.machine,
-        environ=project.session.environment,
+        environ=project.open_session().environment,
         passed=project.sources.policy.pass_build_variables,
     )
     sources = select_sources(fit.lock, fit.choice.python, project.machine)
@@ -385,7 +385,10 @@ def announce_builds(
 
 def find_requested_names(lock: Lock, project: Project) -> frozenset[str]:
     """Return the packages requested by the user and the folder's own files."""
-    files = [*project.contents.declaration.files.values(), project.typed_requirements]
+    files = [
+        *project.contents.declaration.files.values(),
+        project.settings.typed_requirements,
+    ]
     files += [*project.settings.files.values()]
     requirements = [one for file in files for one in file.requirements]
     requested = set(requirement_names(requirements))

@@ -143,7 +143,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
     ]
     resolve = partial(
         resolve_locks,
-        session=project.session,
+        session=project.open_session(),
         locks=pinned,
         moving=moving,
         upgrade=state.options.upgrade,
@@ -164,7 +164,7 @@ def _create_selection(
     """Create a lock file, which may lack hashes, from a resolution result."""
     from gpuinstall.lock.write import build_locks  # slow to import
 
-    session = project.session
+    session = project.open_session()
     place = state.existing.paths
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
@@ -222,7 +222,7 @@ def _resolve_with_installed(
     # The versions of other packages in PyTorch's family depend on torch.
     outside = existing.versions.keys() - project.catalog.family
     near = {name: existing.versions[name] for name in sorted(outside)}
-    resolve = partial(resolve_locks, session=project.session, installed=near)
+    resolve = partial(resolve_locks, session=project.open_session(), installed=near)
     typed = project.settings
     builds = [*_find_installed_builds(existing, request.request, label)]
     if not (typed.files or typed.request.requirements or typed.request.backend):

@@ -28,7 +28,7 @@ from gpuinstall.install.state import (
 )
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.plan import Rejected
-from gpuinstall.project import Project
+from gpuinstall.project import Project, reread_project
 from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
@@ -64,6 +64,7 @@ def select_environment(
     if paths.has_unfinished_change():
         # After an interrupted change, the marker and the environment's lock file are invalid.
         with environment_lock(paths, reporter):
+            project = reread_project(project)
             state = read_state(project, locked, again=True, check_ownership=False)
     fit, existing, action = _choose_lock(state, project, proof=proof)
     if action is Action.VERIFY:
@@ -128,10 +129,10 @@ def _install_lock(
         backend=fit.choice.build.backend.tag,
         sourcing=project.settings.request.sourcing,
     )
-    settings = replace(project.settings, request=request, venv=paths.venv)
+    project = reread_project(project, request=request, venv=paths.venv)
     options = InstallOptions(locked=True, target=target, attempts=1)
     try:
-        return install(replace(project, settings=settings), options).verdict
+        return install(project, options).verdict
     except UsageError as error:
         if error.code == "not-ours":
             error.hint = (

@@ -77,7 +77,7 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
     """
     existing = planned.existing
     place = existing.paths
-    session = project.session
+    session = project.open_session()
     fit = planned.fit
     staging = place.staging
     remove_path(staging)
@@ -162,7 +162,7 @@ def _create_environment(
         venv: The folder.
         project: The project, whose settings may select the interpreter.
     """
-    session = project.session
+    session = project.open_session()
     base = project.settings.base_python or _find_base_python(fit.choice.python, session)
     run_uv(uv.venv_command(base, venv), session)
     _install_pip(base, venv, session)
@@ -290,7 +290,7 @@ def _check_files(
         if place.is_managed and locked.name in overlapping & names:
             # With --reinstall, uv would download it again.
             command = uv.pip_command("uninstall", interpreter(staging), locked.name)
-            run_uv(command, project.session)
+            run_uv(command, project.open_session())
             _unpack_into_staging({locked.name}, planned, project)
     return new
 
@@ -340,7 +340,7 @@ def _unpack_into_staging(
         project: The project.
         is_introduced: Whether only the lock file introduces these packages.
     """
-    session = project.session
+    session = project.open_session()
     place = planned.existing.paths
     fit = planned.fit
     builds, site = find_builds(fit, names, project)

@@ -9,7 +9,7 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock, read_locks
+from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock
 from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import create_target_machine
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
+    from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
 
     RequestForLock = Callable[[Lock, Machine, Request], Request]
@@ -58,7 +59,7 @@ class CheckedLock(NamedTuple):
 
 
 def check_locks(
-    folder: Path,
+    existing: FolderLocks,
     request: Request,
     catalog: Catalog,
     targets: Sequence[str],
@@ -71,7 +72,7 @@ def check_locks(
     """Check every lock file that gpuinstall created in a folder.
 
     Args:
-        folder: The folder with the lock files.
+        existing: The lock files of the folder.
         request: The current request of the project.
         catalog: The catalog of torch builds.
         targets: The targets that must have a lock file. If no targets are given,
@@ -84,7 +85,8 @@ def check_locks(
     Raises:
         LockError: A lock file is missing or cannot be read.
     """
-    locks = [lock for lock in read_locks(folder) if lock.is_from_gpuinstall]
+    locks = [lock for lock in existing.check() if lock.is_from_gpuinstall]
+    paths = {file.path.name: file.path for file in existing.files}
     _check_missing_locks(locks, targets)
     left_over = [] if has_others else find_locks_of_other_targets(locks, targets)
     kept = [lock for lock in locks if lock not in left_over]
@@ -100,8 +102,9 @@ def check_locks(
         ]
         if session and not reasons:
             reasons = [*_find_unavailable_files(lock, session)]
-        path = folder / lock.name
-        checked.append(CheckedLock(path, lock, tuple(reasons), is_left_over))
+        checked.append(
+            CheckedLock(paths[lock.name], lock, tuple(reasons), is_left_over)
+        )
     return checked
 
 

@@ -18,7 +18,6 @@ from gpuinstall.base.errors import LockError
 from gpuinstall.base.files import (
     has_text,
     leads_outside,
-    read_document,
     write_atomically,
 )
 from gpuinstall.base.text import format_count, format_size
@@ -28,9 +27,6 @@ from gpuinstall.lock.check import find_locks_of_other_targets
 from gpuinstall.lock.file.fit import (
     check_lock,
     find_best_lock,
-    read_locks,
-    read_locks_by_target,
-    try_read_lock,
 )
 from gpuinstall.lock.file.lock import (
     LOCK_IN_CONFLICT,
@@ -46,9 +42,7 @@ from gpuinstall.lock.file.lock import (
     is_outdated,
     parse,
     placeholder_hash,
-    split_merge_conflict,
 )
-from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import create_rules
@@ -58,6 +52,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.file.entries import LockGate
+    from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.sources.session import Session
@@ -93,6 +88,7 @@ def write_locks(
     requests: Sequence[LockRequest],
     session: Session,
     *,
+    existing: FolderLocks,
     gate: LockGate,
     upgrade: bool,
     moving: Collection[str] = (),
@@ -104,6 +100,7 @@ def write_locks(
         folder: The folder for the lock files.
         requests: A request for each lock file.
         session: The HTTP clients and caches.
+        existing: The lock files in the folder.
         gate: Checks the package sources in existing lock files.
         upgrade: Whether to resolve even if the existing lock files are up to date.
         moving: The only packages whose versions may change.
@@ -111,20 +108,19 @@ def write_locks(
             for their hashes.
     """
     if not upgrade and not moving:
-        current = _find_current_locks(folder, requests, gate)
+        current = _find_current_locks(existing, requests, gate)
         if current:
             return [_write(lock, folder) for lock in current]
     session.sources.explain_ignored_settings(session.reporter)
-    if upgrade:
-        existing = _read_valid_locks(folder)
-    else:
-        existing = _read_existing_locks(folder, session)
+    kept = existing.by_target.values() if upgrade else _merge_locks(existing, session)
+    locked = [lock for lock in kept if lock and lock.is_from_gpuinstall]
     resolutions = resolve_locks(
-        requests, session, locks=existing, moving=moving, upgrade=upgrade
+        requests, session, locks=locked, moving=moving, upgrade=upgrade
     )
     changes = []
+    by_name = {lock.name: lock for lock in existing.valid}
     for resolution in resolutions:
-        before = try_read_lock(folder / resolution.target.filename)
+        before = by_name.get(resolution.target.filename)
         changes.append(
             compare_versions(before.all_versions, resolution.all_versions)
             if before
@@ -143,7 +139,7 @@ def write_locks(
 
 
 def _find_current_locks(
-    folder: Path,
+    existing: FolderLocks,
     requests: Sequence[LockRequest],
     gate: LockGate,
 ) -> list[Lock]:
@@ -154,7 +150,7 @@ def _find_current_locks(
         their versions conflict.
     """
     try:
-        locks = read_locks(folder)
+        locks = existing.check()
     except LockError as error:
         if error.code != LOCK_IN_CONFLICT:
             raise
@@ -181,22 +177,20 @@ def _find_current_locks(
     return current if has_one_python and not find_version_conflicts(current) else []
 
 
-def _read_valid_locks(folder: Path) -> list[Lock]:
-    """Return the readable lock files in a folder."""
-    return [lock for lock in read_locks_by_target(folder).values() if lock]
+def _merge_locks(existing: FolderLocks, session: Session) -> Iterator[Lock]:
+    """Yield the existing locks, including both sides of a merge conflict.
 
-
-def _read_existing_locks(folder: Path, session: Session) -> list[Lock]:
-    """Return existing lock files, including both sides of a merge conflict."""
-    locks = []
-    for path in find_locks(folder):
-        texts = split_merge_conflict(read_document(path, path.parent))
-        locks += [parse(path.name, text) for text in texts]
-        if len(texts) > 1:
-            session.reporter.step(
-                "Merged", f"both requests of {path.name}; git add {path.name}"
-            )
-    return [lock for lock in locks if lock.is_from_gpuinstall]
+    Raises:
+        LockError: A lock file cannot be read.
+    """
+    for file in existing.files:
+        if file.error and not file.sides:
+            raise file.error
+        yield from file.sides
+        if file.error:
+            name = file.path.name
+            message = f"both requests of {name}; git add {name}"
+            session.reporter.step("Merged", message)
 
 
 def _report_resolutions(
@@ -238,18 +232,19 @@ def _write(lock: Lock, folder: Path, *, dry_run: bool = False) -> WrittenLock:
 
 
 def find_outdated_warnings(
-    locks: Sequence[Lock], folder: Path, targets: Sequence[str]
+    locks: Sequence[Lock], existing: FolderLocks, targets: Sequence[str]
 ) -> Iterator[str]:
     """Yield warnings about outdated lock files that were not rewritten.
 
     Args:
         locks: The new lock files.
-        folder: The folder with the lock files.
+        existing: The lock files in the folder before.
         targets: The targets in the project's settings. If empty, all targets are
             allowed.
     """
     new = {lock.name for lock in locks}
-    others = [lock for lock in _read_valid_locks(folder) if lock.name not in new]
+    before = filter(None, existing.by_target.values())
+    others = [lock for lock in before if lock.name not in new]
     outdated = [
         other for other in others if any(is_outdated(other, lock) for lock in locks)
     ]

@@ -12,7 +12,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import find_unfiled_requirements
-from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
+from gpuinstall.lock.request.tools import find_locked_versions
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.sources.provenance import TEAM_LOCK, format_recorded_sources
@@ -129,16 +129,16 @@ def report_omitted(project: Project, request: Request) -> None:
         project.reporter.step("Extras", message)
 
 
-def read_locked_versions(
+def list_locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> tuple[Constraint, ...]:
     """Return the locked versions in ``uv.lock`` or ``poetry.lock``."""
-    path = find_project_lock(project.folder)
-    if project.settings.only or path is None:
+    lock = project.contents.project_lock
+    if lock is None:
         return ()
     parts = find_requested_parts(project, request)
     markers = create_marker_values(request, machine, project.catalog)
-    return read_project_lock(path, markers, parts)
+    return find_locked_versions(lock, markers, parts)
 
 
 def prefer_locked_versions(
@@ -151,7 +151,7 @@ def prefer_locked_versions(
         request: The request, whose extras select a fork of uv.lock.
         machine: The machine that determines the marker values.
     """
-    preferred = read_locked_versions(project, request, machine)
+    preferred = list_locked_versions(project, request, machine)
     releases = set(map(str, preferred))
     # Allow only the locked files of preferred versions.
     sources = format_recorded_sources(

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
+from itertools import chain
+from os.path import isfile
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.base.values import Value, replace
+from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks
 from gpuinstall.lock.request.declaration import (
     Declaration,
+    group_files_by_path,
     is_settings_file,
     read_declaration,
     read_inputs,
     reread_file,
 )
 from gpuinstall.lock.request.history import (
+    combine_recorded_requests,
     read_environment_lock,
-    read_recorded_request,
     remove_files,
 )
+from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
 from gpuinstall.sources.configuration import read_project_constraints
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
@@ -32,13 +36,12 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.lock.file.lock import Lock
 
 
 SINGLE_VERSION = re.compile(r"3\.\d+")
@@ -81,58 +84,103 @@ class Settings(Value):
     command_folder: Path | None = None
     """The folder in which the command runs; None: the working directory."""
 
+    @property
+    def typed_requirements(self) -> RequirementsFile:
+        """The requirements that the user typed on the command line."""
+        words = (*self.request.requirements, *self.request.constraints)
+        typed = RequirementsFile.from_lines(words)
+        own = [replace(setting, is_own=True) for setting in typed.settings]
+        return replace(typed, settings=tuple(own))
+
 
 class Contents(Value):
-    """The configuration and lock files in a project folder, read on first use.
+    """The files of a project folder, read once."""
 
-    Accessing a property raises UsageError if its file is malformed.
+    config: Request
+    """The project's settings, such as ``[tool.gpuinstall]``."""
+
+    declaration: Declaration
+    """The requirements that the project's files declare."""
+
+    limits: Mapping[str, RequirementsFile]
+    """The constraints in uv's settings, by path of the settings file."""
+
+    locks: FolderLocks
+    recorded: Request
+    """The request that the lock files record."""
+
+    files: Mapping[str, RequirementsFile]
+    """The requirements in the project's files, by relative path."""
+
+    required: RequirementsFile
+    """The requirements of existing files, also of unselected extras."""
+
+    project_lock: ProjectLock | None = None
+    """The uv.lock or poetry.lock, unless this command's request is complete."""
+
+
+def read_contents(
+    folder: Path, paths: EnvironmentPaths, settings: Settings, reporter: Reporter
+) -> Contents:
+    """Read the files of a project folder.
+
+    Args:
+        folder: The folder.
+        paths: The paths of its environment and lock files.
+        settings: The settings of the command.
+        reporter: Reports missing files.
+
+    Raises:
+        UsageError: A file is malformed.
     """
+    config = read_config(folder)
+    declaration = read_declaration(folder, config.requirements)
+    limits = read_project_constraints(os.environ, folder)
+    # A change that was interrupted may have written only one of both.
+    is_unfinished = paths.has_unfinished_change()
+    own = None if is_unfinished else read_environment_lock(paths.venv)
+    locks = read_folder_locks(paths.folder, own)
+    requested = group_files_by_path(settings.files, paths.folder)
+    replaced = _find_replaced_parts(declaration, requested)
+    recorded = remove_files(combine_recorded_requests(locks), replaced)
+    files = declaration.files | limits
+    files |= _reread_files(
+        recorded,
+        declaration,
+        files,
+        folder=paths.folder,
+        settings=settings,
+        reporter=reporter,
+    )
+    existing = [
+        file
+        for name, file in files.items()
+        if isfile(paths.folder / split_part(name)[0])
+    ]
+    alternatives = chain.from_iterable(declaration.alternatives)
+    return Contents(
+        config,
+        declaration,
+        limits,
+        locks,
+        recorded,
+        files,
+        # The requirements of a missing file exist only in a lock file.
+        join_files((*existing, *(member.listed for member in alternatives))),
+        None if settings.only else read_project_lock(folder),
+    )
 
-    folder: Path
-    paths: EnvironmentPaths
-    """The paths of the project's environment and lock files."""
 
-    requested: frozenset[str] = frozenset()
-    """The paths of requested requirements files, extras, and groups."""
-
-    @cached_property
-    def config(self) -> Request:
-        """The project's settings, such as ``[tool.gpuinstall]``."""
-        return read_config(self.folder)
-
-    @cached_property
-    def declaration(self) -> Declaration:
-        """The requirements that the project's files declare."""
-        return read_declaration(self.folder, self.config.requirements)
-
-    @cached_property
-    def limits(self) -> dict[str, RequirementsFile]:
-        """The constraints in uv's settings, by path of the settings file."""
-        return read_project_constraints(os.environ, self.folder)
-
-    def read_own_lock(self) -> Lock | None:
-        """Return the environment's lock file unless a change is unfinished."""
-        return (
-            None
-            if self.paths.has_unfinished_change()
-            else read_environment_lock(self.paths.venv)
-        )
-
-    def read_locked_request(self) -> Request:
-        """Return the request that is recorded in the project's lock files."""
-        recorded = read_recorded_request(self.paths.folder, self.read_own_lock())
-        return remove_files(recorded, self._find_replaced_parts())
-
-    def _find_replaced_parts(self) -> set[str]:
-        """Return the extras and groups that conflict with requested ones."""
-        if not any(split_part(name)[1] for name in self.requested):
-            return set()
-        replaced = set[str]()
-        for members in self.declaration.alternatives:
-            names = {member.part.path for member in members}
-            if not names.isdisjoint(self.requested):
-                replaced |= names - self.requested
-        return replaced
+def _find_replaced_parts(
+    declaration: Declaration, requested: Collection[str]
+) -> set[str]:
+    """Return the extras and groups that conflict with requested ones."""
+    replaced = set[str]()
+    for members in declaration.alternatives:
+        names = {member.part.path for member in members}
+        if not names.isdisjoint(requested):
+            replaced |= names - set(requested)
+    return replaced
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
@@ -151,34 +199,41 @@ def add_extras(request: Request, folder: Path) -> Request:
     )
 
 
-def read_files(
-    contents: Contents, reporter: Reporter, *, only: bool
+def _reread_files(
+    recorded: Request,
+    declaration: Declaration,
+    known: Collection[str],
+    *,
+    folder: Path,
+    settings: Settings,
+    reporter: Reporter,
 ) -> dict[str, RequirementsFile]:
-    """Return the current requirements in a project's files, by relative path.
+    """Return the current requirements in files that earlier commands used.
 
-    Requirements are read from the project's files, uv's settings, and files that earlier
-    commands used. If a file is missing, the lines that a lock file recorded are used,
-    because a container image may contain only the lock file.
+    If a file is missing, the lines that a lock file recorded are used, because a
+    container image may contain only the lock file.
 
     Args:
-        contents: The files of the project folder.
+        recorded: The request of the lock files.
+        declaration: The project's own files.
+        known: The files that were already read.
+        folder: The folder of the lock files.
+        settings: The settings of the command.
         reporter: Reports missing files.
-        only: Whether to use only the request of this command.
 
     Raises:
         UsageError: A missing file specified package indexes. Without them, its
             packages would be installed from the default index.
     """
-    recorded = contents.read_locked_request()
-    files = contents.declaration.files | contents.limits
+    files = {}
     gone = []
     for name, lines in recorded.files.items():
         # Ignore exported files, because they do not contain a request.
-        known = {*files, *contents.declaration.unread}
-        if name in known or is_settings_file(name, lines):
+        is_known = name in known or name in declaration.unread
+        if is_known or is_settings_file(name, lines):
             continue
         try:
-            files[name] = reread_file(name, lines, contents.paths.folder)
+            files[name] = reread_file(name, lines, folder)
         except UsageError as error:
             # Ignore a dependency group that was removed from its file.
             if error.code in {"group-unknown", "extra-unknown"}:
@@ -190,7 +245,7 @@ def read_files(
             # Do not print this error: it may quote another user's file.
             files[name] = RequirementsFile.from_lines(lines)
             gone.append(name)
-    if not gone or only:
+    if not gone or settings.only:
         return files
     names = f"{', '.join(gone)} cannot be read"
     if recorded.sources:

@@ -26,8 +26,8 @@ from gpuinstall.lock.request.history import (
 from gpuinstall.project.extras import (
     find_requested_parts,
     find_torch_constraints,
+    list_locked_versions,
     prefer_locked_versions,
-    read_locked_versions,
     report_omitted,
 )
 from gpuinstall.project.folder import SINGLE_VERSION
@@ -83,14 +83,14 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     """
     settings = project.settings
     contents = project.contents
-    recorded = contents.read_locked_request()
+    recorded = contents.recorded
     files = group_files_by_path(settings.files, project.paths.folder)
     # Treat lines from a pipe as typed requirements, because later commands cannot reread a pipe.
-    words = project.typed_requirements | files.pop("", RequirementsFile())
+    words = settings.typed_requirements | files.pop("", RequirementsFile())
     if settings.only:
         request = update_request(FOLDER_REQUEST, contents.limits, words.lines, files)
     else:
-        request = update_request(recorded, project.files, words.lines, files)
+        request = update_request(recorded, contents.files, words.lines, files)
         request = remove_packages(request, settings.without)
         request = _add_torch_limits(request, project)
         if not quiet:
@@ -113,13 +113,14 @@ def _add_torch_limits(request: Request, project: Project) -> Request:
 
 def read_current_request(project: Project) -> Request:
     """Return the request in the project's files and from earlier commands."""
-    return update_request(project.contents.read_locked_request(), project.files)
+    return update_request(project.contents.recorded, project.contents.files)
 
 
 def read_declared_request(project: Project) -> Request:
     """Return the user's request, or the project's if the user made none."""
     contents = project.contents
-    listed = join_files((project.typed_requirements, *project.settings.files.values()))
+    settings = project.settings
+    listed = join_files((settings.typed_requirements, *settings.files.values()))
     if not listed.requirements:
         listed = contents.declaration.listed | listed
     listed = join_files((listed, *contents.limits.values()))
@@ -140,7 +141,7 @@ def _report_files(project: Project, request: Request) -> None:
     # If there are no requirements, only torch is requested.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
-        preferred = read_locked_versions(project, request, project.machine)
+        preferred = list_locked_versions(project, request, project.machine)
         if preferred:
             message += f"; {len(preferred)} versions from its own lock file"
         reporter.step("Project", message)
@@ -155,7 +156,7 @@ def _report_files(project: Project, request: Request) -> None:
 
 def _find_conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
     """Yield the file name and the request of each conda environment file."""
-    own = {} if project.settings.only else project.files
+    own = {} if project.settings.only else project.contents.files
     for name, file in {**own, **project.settings.files}.items():
         for conda in file.conda:
             yield name, conda

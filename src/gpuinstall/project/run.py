@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import chain
-from os.path import isdir, isfile
+from os.path import isdir
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, follow_redirect
 from gpuinstall.base.files import expand_home, real_path
@@ -21,17 +21,12 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.declaration import group_files_by_path
 from gpuinstall.lock.request.history import find_unfiled_requirements
-from gpuinstall.lock.request.tools import (
-    find_project_lock,
-    read_project_lock_settings,
-    refuse_family_builds,
-)
+from gpuinstall.lock.request.tools import find_lock_settings, refuse_family_builds
 from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.project.folder import Contents, Settings, read_files
+from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -47,197 +42,62 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
+    from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
 
 
-@contextmanager
-def open_project(
-    folder: Path,
-    settings: Settings | None = None,
-    reporter: Reporter | None = None,
-) -> Iterator[Project]:
-    """Open a project, and close its HTTP connections and files on exit.
-
-    Args:
-        folder: The folder of the project.
-        settings: The command-line options or API arguments.
-        reporter: Reports progress.
-
-    Yields:
-        The open project.
-    """
-    with ExitStack() as resources:
-        yield Project(
-            folder,
-            settings or Settings(),
-            reporter or Reporter(),
-            resources,
-        )
-
-
 class Project(Value):
-    """A project folder with its settings, machine, and HTTP session."""
+    """The files, sources, and machine of one command, read once."""
 
     folder: Path
     settings: Settings
     reporter: Reporter
     resources: ExitStack
+    """Closes the HTTP connections and files at the end of the command."""
 
-    @cached_property
-    def paths(self) -> EnvironmentPaths:
-        """The paths of the project's environment and lock files."""
-        venv = self.settings.venv or self.folder / ".venv"
-        # Read-only commands also work in a folder where an environment cannot be created.
-        if self.settings.is_read_only:
-            return EnvironmentPaths(
-                follow_redirect(venv).absolute(), project=venv.absolute().parent
-            )
-        return EnvironmentPaths.at(venv)
+    paths: EnvironmentPaths
+    contents: Contents
+    requested_folders: frozenset[Path]
+    """The local folders that the user requests without ``--editable``."""
 
-    @cached_property
-    def contents(self) -> Contents:
-        """The configuration and lock files in the project folder."""
-        requested = group_files_by_path(self.settings.files, self.paths.folder)
-        return Contents(self.folder, self.paths, frozenset(requested))
+    sources: Sources
+    sourcing: Sourcing
+    """The options for package sources, such as ``--only-binary``."""
 
-    @cached_property
-    def files(self) -> dict[str, RequirementsFile]:
-        """The requirements in the project's files, by relative path."""
-        return read_files(self.contents, self.reporter, only=self.settings.only)
+    catalog: Catalog
+    """The catalog of torch builds, including builds on the torch index."""
 
-    def discard_contents(self) -> None:
-        """Discard cached file contents when project files may have changed."""
-        # Clear the cache in place, because the caller of open_project keeps this object.
-        for name in vars(self).keys() - {"_this_machine"}:
-            del vars(self)[name]
+    machine: Machine
+    """The machine to plan for, which is this machine by default."""
 
-    @property
-    def typed_requirements(self) -> RequirementsFile:
-        """The requirements that the user typed on the command line."""
-        request = self.settings.request
-        words = RequirementsFile.from_lines(
-            (*request.requirements, *request.constraints)
-        )
-        own = [replace(setting, is_own=True) for setting in words.settings]
-        return replace(words, settings=tuple(own))
+    preferred_pythons: tuple[str, ...]
+    """The Python versions to try before the machine's own."""
 
-    @cached_property
-    def requested_folders(self) -> set[Path]:
-        """The local folders that the user requests without ``--editable``."""
-        requirements = self.settings.request.requirements
-        paths = [one.path for one in requirements if one.path and not one.editable]
-        places = [real_path(self.folder / expand_home(path)) for path in paths]
-        return {place for place in places if isdir(place)}
+    markers: Mapping[str, str]
+    """The marker values of the machine and its preferred Python."""
 
-    @cached_property
-    def sources(self) -> Sources:
-        """The package indexes, which are reported on first access."""
-        torch_index = self.settings.request.sourcing.torch_index
-        variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
-        sources = read_sources(
-            torch_index or split_torch_index(variable)[0],
-            os.environ,
-            self.folder,
-            configured=self.contents.config.sourcing.torch_index,
-        ).add_settings(_collect_source_settings(self), self.folder)
-        sources = refuse_family_builds(sources)
-        typed = requirement_names(self.settings.request.requirements)
-        policy = replace(sources.policy, requested=frozenset(typed))
-        sources = replace(sources, policy=policy)
-        for setting in self.typed_requirements.settings:
-            if setting.is_own and remove_logins(setting.value) != setting.value:
-                self.reporter.notice(
-                    "Login",
-                    f"lock files do not contain the login of {setting.package}; "
-                    "later commands read it from a netrc file or a keyring",
-                )
-        sources.report_folder_sources(sources.folder_sources, self.reporter)
-        return sources
-
-    @property
-    def sourcing(self) -> Sourcing:
-        """The options for package sources, such as ``--only-binary``."""
-        chosen = self.settings.request.sourcing
-        only_binary = (
-            chosen.only_binary
-            or os.environ.get("GPUINSTALL_ONLY_BINARY", "0") not in {"", "0"}
-            or self.contents.config.sourcing.only_binary
-            or ":all:" in self.sources.only_binary
-        )
-        return replace(chosen, only_binary=only_binary)
+    open_session: Callable[[], Session]
+    """Opens the HTTP clients and caches, once."""
 
     @property
     def lock_gate(self) -> LockGate:
         """The checker for package sources in existing lock files."""
-        return self._make_gate(self.settings.files.values(), (self.typed_requirements,))
+        from gpuinstall.lock.file.entries import LockGate
+
+        typed = (*self.settings.files.values(), self.settings.typed_requirements)
+        required = join_files((self.contents.required, *typed))
+        return LockGate(self.sources, self.paths.folder, required.requirements)
 
     @property
     def later_gate(self) -> LockGate:
         """The lock file checker for commands without typed requirements."""
-        return self._make_gate()
-
-    def _make_gate(self, *typed: Iterable[RequirementsFile]) -> LockGate:
-        from gpuinstall.lock.file.entries import LockGate
-
-        folder = self.paths.folder
-        # Skip missing files, because their requirements exist only in a lock file.
-        files = [
-            file
-            for name, file in self.files.items()
-            if isfile(folder / split_part(name)[0])
-        ]
-        declared = chain.from_iterable(self.contents.declaration.alternatives)
-        alternatives = [member.listed for member in declared]
-        required = join_files((*files, *alternatives, *chain(*typed)))
-        return LockGate(self.sources, folder, required.requirements)
-
-    @cached_property
-    def session(self) -> Session:
-        """The HTTP clients and caches, which are opened on first use."""
-        from gpuinstall.sources.session import open_session
-
-        opened = open_session(
-            self.sources,
-            self.reporter,
-            self.folder,
-            sourcing=self.sourcing,
-        )
-        return self.resources.enter_context(opened)
-
-    @cached_property
-    def catalog(self) -> Catalog:
-        """The catalog of torch builds, including builds on the torch index."""
-        from gpuinstall.wheels.learned.store import load_extended_catalog
-
-        base = self.sources.torch_index
-        return replace(load_extended_catalog(base), torch_index=base)
-
-    @property
-    def machine(self) -> Machine:
-        """The machine to plan for, which is this machine by default."""
-        return self.settings.machine or self._this_machine
-
-    @cached_property
-    def markers(self) -> Mapping[str, str]:
-        """The marker values of the machine and its preferred Python."""
-        request = self.settings.request
-        request = replace(
-            request,
-            python=request.python or self.contents.config.python,
-            preferred_pythons=self.preferred_pythons,
-        )
-        return create_marker_values(request, self.machine, self.catalog)
-
-    @property
-    def preferred_pythons(self) -> tuple[str, ...]:
-        """The Python versions to try before the machine's own."""
-        running = () if self.settings.machine else (RUNNING_PYTHON,)
-        return self.settings.request.preferred_pythons + running
+        required = self.contents.required.requirements
+        return replace(self.lock_gate, requirements=required)
 
     def find_request_machine(self, request: Request) -> Machine | None:
         """Return the machine to plan for; None if it lacks required GPUs."""
@@ -245,31 +105,192 @@ class Project(Value):
             return None
         return self.machine
 
-    @cached_property
-    def _this_machine(self) -> Machine:
-        from gpuinstall.machine.probe import read_machine
 
-        return read_machine(self.reporter)
+@contextmanager
+def open_project(
+    folder: Path,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+    *,
+    here: Machine | None = None,
+) -> Iterator[Project]:
+    """Read a project, and close its HTTP connections and files on exit.
+
+    Args:
+        folder: The folder of the project.
+        settings: The command-line options or API arguments.
+        reporter: Reports progress.
+        here: This machine, if it is already known.
+
+    Yields:
+        The project.
+    """
+    with ExitStack() as resources:
+        yield read_project(
+            settings or Settings(),
+            folder,
+            reporter or Reporter(),
+            resources=resources,
+            here=here,
+        )
 
 
-def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
+def reread_project(project: Project, **changes: Any) -> Project:
+    """Read a project again, because its files may have changed.
+
+    Args:
+        project: The project.
+        changes: Changed fields of its settings.
+    """
+    return read_project(
+        replace(project.settings, **changes),
+        project.folder,
+        project.reporter,
+        resources=project.resources,
+        here=None if project.settings.machine else project.machine,
+    )
+
+
+def read_paths(settings: Settings, folder: Path) -> EnvironmentPaths:
+    """Return the paths of a project's environment and lock files."""
+    venv = settings.venv or folder / ".venv"
+    # Read-only commands also work in a folder where an environment cannot be created.
+    if settings.is_read_only:
+        return EnvironmentPaths(
+            follow_redirect(venv).absolute(), project=venv.absolute().parent
+        )
+    return EnvironmentPaths.at(venv)
+
+
+def read_project(
+    settings: Settings,
+    folder: Path,
+    reporter: Reporter,
+    *,
+    resources: ExitStack,
+    here: Machine | None = None,
+) -> Project:
+    """Read the files, sources, and machine of a project.
+
+    Args:
+        settings: The command-line options or API arguments.
+        folder: The folder of the project.
+        reporter: Reports progress and the sources that the folder selects.
+        resources: Closes the HTTP connections and files.
+        here: This machine, if it is already known.
+
+    Raises:
+        UsageError: A file is malformed, or the user does not trust the folder.
+    """
+    # Slow to import.
+    from gpuinstall.machine.probe import read_machine
+    from gpuinstall.wheels.learned.store import load_extended_catalog
+
+    paths = read_paths(settings, folder)
+    contents = read_contents(folder, paths, settings, reporter)
+    sources = _read_project_sources(settings, folder, paths.folder, contents)
+    _report_sources(sources, settings.typed_requirements, reporter)
+    sourcing = _complete_sourcing(settings, contents.config, sources)
+    base = sources.torch_index
+    catalog = replace(load_extended_catalog(base), torch_index=base)
+    machine = settings.machine or here or read_machine(reporter)
+    request = settings.request
+    running = () if settings.machine else (RUNNING_PYTHON,)
+    pythons = request.preferred_pythons + running
+    python = request.python or contents.config.python
+    preferred = replace(request, python=python, preferred_pythons=pythons)
+    local = [one.path for one in request.requirements if one.path and not one.editable]
+    places = [real_path(folder / expand_home(path)) for path in local]
+
+    @cache
+    def open_once() -> Session:
+        from gpuinstall.sources.session import open_session
+
+        opened = open_session(sources, reporter, folder, sourcing=sourcing)
+        return resources.enter_context(opened)
+
+    return Project(
+        folder=folder,
+        settings=settings,
+        reporter=reporter,
+        resources=resources,
+        paths=paths,
+        contents=contents,
+        requested_folders=frozenset(filter(isdir, places)),
+        sources=sources,
+        sourcing=sourcing,
+        catalog=catalog,
+        machine=machine,
+        preferred_pythons=pythons,
+        markers=create_marker_values(preferred, machine, catalog),
+        open_session=open_once,
+    )
+
+
+def _read_project_sources(
+    settings: Settings, folder: Path, lock_folder: Path, contents: Contents
+) -> Sources:
+    """Return the package indexes of the user and the project."""
+    torch_index = settings.request.sourcing.torch_index
+    variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
+    sources = read_sources(
+        torch_index or split_torch_index(variable)[0],
+        os.environ,
+        folder,
+        configured=contents.config.sourcing.torch_index,
+    )
+    further = _collect_source_settings(settings, folder, lock_folder, contents)
+    sources = refuse_family_builds(sources.add_settings(further, folder))
+    typed = requirement_names(settings.request.requirements)
+    policy = replace(sources.policy, requested=frozenset(typed))
+    return replace(sources, policy=policy)
+
+
+def _report_sources(
+    sources: Sources, typed: RequirementsFile, reporter: Reporter
+) -> None:
+    """Report requested logins and the sources that the folder selects."""
+    for setting in typed.settings:
+        if setting.is_own and remove_logins(setting.value) != setting.value:
+            reporter.notice(
+                "Login",
+                f"lock files do not contain the login of {setting.package}; "
+                "later commands read it from a netrc file or a keyring",
+            )
+    sources.report_folder_sources(sources.folder_sources, reporter)
+
+
+def _complete_sourcing(
+    settings: Settings, config: Request, sources: Sources
+) -> Sourcing:
+    """Return the options for package sources, such as ``--only-binary``."""
+    chosen = settings.request.sourcing
+    only_binary = (
+        chosen.only_binary
+        or os.environ.get("GPUINSTALL_ONLY_BINARY", "0") not in {"", "0"}
+        or config.sourcing.only_binary
+        or ":all:" in sources.only_binary
+    )
+    return replace(chosen, only_binary=only_binary)
+
+
+def _collect_source_settings(
+    settings: Settings, folder: Path, lock_folder: Path, contents: Contents
+) -> Iterator[SourceSetting]:
     """Yield the index settings of the user and the project."""
-    settings = project.settings
-    contents = project.contents
-    folder = project.folder
     pages = partial(create_setting, "gpuinstall", "extension-sources")
     for address in settings.request.sourcing.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
-    yield from project.typed_requirements.settings
+    yield from settings.typed_requirements.settings
     for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)
-    for listed in group_files_by_path(settings.files, project.paths.folder).values():
+    for listed in group_files_by_path(settings.files, lock_folder).values():
         yield from listed.settings
     removed = set(map(normalize_name, settings.without))
-    locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
-    recorded = find_unfiled_requirements(contents.read_locked_request())
+    locks = TextOrigin(str(lock_folder / "pylock.*.toml"))
+    recorded = find_unfiled_requirements(contents.recorded)
     by_locks = RequirementsFile.from_lines(one.at(locks) for one in recorded)
-    files = *project.files.values(), by_locks
+    files = *contents.files.values(), by_locks
     # ``select_extras`` later selects one extra or group of each set.
     alternatives = [
         one.listed for one in chain.from_iterable(contents.declaration.alternatives)
@@ -283,14 +304,13 @@ def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
         is_gone = settings.only or setting.package in removed
         if not (is_gone and setting.row.key == BY_ADDRESS):
             yield setting
-    counting = join_files((*settings.files.values(), project.typed_requirements))
+    counting = join_files((*settings.files.values(), settings.typed_requirements))
     if not settings.only:
-        yield from _read_locked_indexes(project.paths.folder, removed)
-        team_lock = find_project_lock(folder)
-        if team_lock:
-            names = map(split_part, (*project.files, *settings.files))
+        yield from _find_locked_indexes(contents.locks, lock_folder, removed)
+        if contents.project_lock:
+            names = map(split_part, (*contents.files, *settings.files))
             parts = {part for _, part in names if part}
-            yield from read_project_lock_settings(team_lock, parts)
+            yield from find_lock_settings(contents.project_lock, parts)
         counting = join_files((counting, *files))
     texts = *counting.requirements, *counting.constraints
     projects = [one for one in texts if one.url]
@@ -300,22 +320,23 @@ def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
         yield from read_nested_settings(projects, folder)
 
 
-def _read_locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
+def _find_locked_indexes(
+    locks: FolderLocks, folder: Path, removed: set[str]
+) -> Iterator[SourceSetting]:
     """Yield the package indexes that are recorded in a folder's lock files.
 
     These indexes may otherwise be set only in the lock file author's configuration.
 
     Args:
-        folder: The folder with the lock files.
+        locks: The lock files.
+        folder: Their folder.
         removed: The names of removed packages, whose indexes are ignored.
     """
-    for path in find_locks(folder):
-        from gpuinstall.lock.file.fit import try_read_lock  # slow to import
-
-        lock = try_read_lock(path)
-        if lock is None or not lock.is_from_gpuinstall:
+    for lock in locks.valid:
+        if not lock.is_from_gpuinstall:
             continue
         for name, index in lock.indexes.items():
             if name not in removed:
                 key = "locked package index"
-                yield create_setting("gpuinstall", key, index, path, package=name)
+                file = folder / lock.name
+                yield create_setting("gpuinstall", key, index, file, package=name)

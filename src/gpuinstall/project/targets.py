@@ -9,7 +9,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.file.fit import find_requested_targets, read_locks_by_target
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.plan import choose
@@ -38,7 +37,7 @@ def make_environment_request(
     if not (request.backend or project.settings.ignores_existing_backend):
         request = _limit_to_targets(project, request)
     parse_request(request, project.catalog, project.machine)
-    own = project.contents.read_own_lock()
+    own = project.contents.locks.own
     return select_extras(
         project,
         project.machine,
@@ -52,12 +51,12 @@ def make_environment_request(
 def read_project_targets(project: Project) -> list[Target]:
     """Return the targets in the project's settings and lock files."""
     targets = map(Target.parse, project.contents.config.targets)
-    return [*targets, *find_requested_targets(project.paths.folder)]
+    return [*targets, *project.contents.locks.requested_targets]
 
 
 def _limit_to_targets(project: Project, request: Request) -> Request:
     """Limit a request to backends of the project's targets."""
-    own = project.contents.read_own_lock()
+    own = project.contents.locks.own
     targets = read_project_targets(project)
     machine = project.machine
     tags = [
@@ -96,9 +95,8 @@ def make_lock_requests(
     """
     from gpuinstall.lock.request.lock_sources import add_locked_builds
 
-    catalog = add_locked_builds(
-        project.catalog, project.folder, lambda: project.session
-    )
+    locks = project.contents.locks.valid
+    catalog = add_locked_builds(project.catalog, locks, project.open_session)
     machine = project.settings.machine
     if machine:
         if request.targets:
@@ -129,11 +127,11 @@ def make_lock_requests(
 
 def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
     """Select extras for a target machine, and add them to its lock request."""
-    locks = read_locks_by_target(project.folder)
+    locks = project.contents.locks.by_target
     known = [
         lock for target, lock in locks.items() if str(target) == one.label and lock
     ]
-    own = project.contents.read_own_lock()
+    own = project.contents.locks.own
     kept = [lock.record.selected_extras for lock in (*known, own) if lock]
     request = select_extras(
         project,
@@ -168,10 +166,10 @@ def _make_locked_requests(
     """Return a lock request for each existing lock file in the project."""
     if here.request.backend:
         return ()
-    locks = read_locks_by_target(project.folder)
+    locks = project.contents.locks.by_target
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.with_request_changes(newest_per_target=True)
-    own = project.contents.read_own_lock()
+    own = project.contents.locks.own
     requests = []
     for target, lock in locks.items():
         request = LockRequest.for_target(

@@ -35,7 +35,10 @@ def settled(monkeypatch):
     for step in ("_is_lock_new", "_verify"):
         monkeypatch.setattr(install, step, Mock(return_value=False))
     monkeypatch.setattr(install, "_create_result", lambda *_: result)
-    monkeypatch.setattr(install, "lock_state", contextmanager(lambda *_: (yield)))
+    state = None, project
+    monkeypatch.setattr(install, "lock_state", contextmanager(lambda *_: (yield state)))
+    reread = Mock(return_value=project)
+    monkeypatch.setattr(install, "reread_project", reread)
 
     def settle(changes):
         left = [ConcurrentChangeError] * changes
@@ -49,7 +52,7 @@ def settled(monkeypatch):
 
         monkeypatch.setattr(install, "_apply_change", applied)
         done = install.install(project, InstallOptions())
-        return done.seconds, project.discard_contents.call_count
+        return done.seconds, reread.call_count
 
     return settle
 

@@ -15,7 +15,11 @@ from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
 )
-from gpuinstall.lock.request.tools import TOOL_FILES, read_project_lock_settings
+from gpuinstall.lock.request.tools import (
+    TOOL_FILES,
+    find_lock_settings,
+    read_project_lock,
+)
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_declared_request
 from gpuinstall.sources import Sources, read_sources
@@ -112,7 +116,9 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
 def settings_in(folder, name, text):
     (folder / name).write_text(text, "utf-8")
     if name in {"uv.lock", "poetry.lock"}:
-        return read_project_lock_settings(folder / name)
+        lock = read_project_lock(folder)
+        assert lock
+        return find_lock_settings(lock)
     if name in TOOL_FILES:
         return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings

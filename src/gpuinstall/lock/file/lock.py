@@ -535,8 +535,14 @@ def read_lock(path: Path) -> Lock:
         LockError: The file is missing, unreadable, malformed, or of another
             lock version.
     """
+    with hide_linked_text(path):
+        return parse(path.name, read_lock_text(path))
+
+
+def read_lock_text(path: Path) -> str:
+    """Read the text of a lock file. Raise LockError if it is unreadable."""
     try:
-        text = read_document(path, path.parent)
+        return read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError(
             "lock-missing", f"{path} does not exist", hint="gpuinstall lock"
@@ -553,8 +559,6 @@ def read_lock(path: Path) -> Lock:
                 f"mv {quote_word(path)} {quote_word(f'{path}.d')}   # then run it again"
             )
         raise LockError("lock-unreadable", message, hint=hint) from None
-    with hide_linked_text(path):
-        return parse(path.name, text)
 
 
 # Cached: one run parses the folder's lock and the environment's copy often.

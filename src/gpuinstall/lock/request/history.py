@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import read_document
 from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     Constraint,
@@ -22,13 +21,13 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from gpuinstall.lock.file.folder import FolderLocks, LockFile
     from gpuinstall.lock.file.lock import Lock
 
 _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
@@ -177,24 +176,20 @@ def describe_request_change(lock: Lock, request: Request) -> str | None:
     )
 
 
-def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
+def combine_recorded_requests(locks: FolderLocks) -> Request:
     """Return the request that the lock files in a folder record.
 
     If the locks differ, the requests with the latest revision are merged.
-
-    Args:
-        folder: The folder with the files.
-        own: The lock in the environment, used if the folder has no lock.
     """
     requests = [
         request
-        for path in find_locks(folder)
-        for request in _read_recorded_requests(path)
+        for file in locks.files
+        for request in _find_recorded_requests(file)
         if request.requirements
     ]
     # A container image may contain the environment without the folder's locks.
-    if own and not requests:
-        requests = [own.record.to_request(own.name)]
+    if locks.own and not requests:
+        requests = [locks.own.record.to_request(locks.own.name)]
     revision = max((request.revision for request in requests), default=0)
     newest = [request for request in requests if request.revision == revision]
     files = [request.files.items() for request in newest]
@@ -210,24 +205,17 @@ def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
     )
 
 
-def _read_recorded_requests(path: Path) -> list[Request]:
+def _find_recorded_requests(file: LockFile) -> list[Request]:
     """Return the requests in a lock file: two if it has a merge conflict."""
-    from gpuinstall.lock.file.lock import parse, split_merge_conflict
-
-    try:
-        text = read_document(path, path.parent)
-        records = [parse(path.name, side).record for side in split_merge_conflict(text)]
-    except (OSError, UnicodeDecodeError):
-        return []
-    except LockError:
-        inputs = "".join(re.findall(_INPUTS, text))
+    requests = [lock.record.to_request(file.path.name) for lock in file.sides]
+    if len(requests) == 1:
+        return requests
+    if not requests:
+        inputs = "".join(re.findall(_INPUTS, file.text))
         words = re.findall(r'"([^"\n]+)"', inputs)
         with suppress(UsageError):
             return [Request(tuple(map(parse_requirement, words)))]
         return []
-    requests = [record.to_request(path.name) for record in records]
-    if len(requests) == 1:
-        return requests
     # Make the merged request newer than either side.
     revision = max(request.revision for request in requests) + 1
     return [replace(request, revision=revision) for request in requests]

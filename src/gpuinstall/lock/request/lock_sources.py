@@ -28,15 +28,13 @@ from gpuinstall.catalog.listing import (
 )
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
-from gpuinstall.lock.file.fit import try_read_lock
-from gpuinstall.lock.file.target import Target, find_locks
+from gpuinstall.lock.file.target import Target
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.sources import format_export_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from gpuinstall.lock.file.lock import Lock, LockedFile
     from gpuinstall.sources.session import Session
@@ -109,18 +107,16 @@ def find_rejected_hosts(
 
 def add_locked_builds(
     catalog: Catalog,
-    folder: Path,
-    opened: Callable[[], Session],
+    locks: Iterable[Lock],
+    open_session: Callable[[], Session],
 ) -> Catalog:
-    """Add readable builds of the locks in a folder that the catalog lacks.
+    """Add readable builds of locks that the catalog lacks.
 
     Args:
         catalog: The catalog.
-        folder: The folder of the lock files.
-        opened: Returns the session; called only if needed.
+        locks: The locks.
+        open_session: Opens the session; called only if needed.
     """
-    # The command that needs an unreadable lock reports it.
-    locks = filter(None, map(try_read_lock, find_locks(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
         if file.package != "torch":
@@ -128,13 +124,13 @@ def add_locked_builds(
         for build in _find_unknown_builds(file, catalog):
             catalog = catalog.with_kind(build.backend.kind)
             # Send requests only to the configured sources.
-            if not find_unknown_hosts([file], build.backend.tag, opened()):
+            if not find_unknown_hosts([file], build.backend.tag, open_session()):
                 unknown.append(build)
     if not unknown:
         return catalog
     from gpuinstall.wheels.learned.reader import make_reader  # slow to load
 
-    reader = make_reader(opened())
+    reader = make_reader(open_session())
     new = []
     for build in unknown:
         with suppress(InstallationError):

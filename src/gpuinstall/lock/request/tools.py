@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from glob import has_magic
 from itertools import chain
@@ -496,8 +496,54 @@ def find_project_lock(folder: Path) -> Path | None:
     return next(filter(Path.is_file, paths), None)
 
 
-def read_project_lock(
-    path: Path,
+class ProjectLock(Value):
+    """The packages of a uv.lock or poetry.lock."""
+
+    path: Path
+    packages: Sequence[Table]
+    optional_groups: frozenset[str] = frozenset()
+    """The groups that Poetry installs only on request."""
+
+    def select_packages(self, parts: Collection[Part]) -> Iterator[Table]:
+        """Yield the packages, except those of omitted Poetry groups.
+
+        Args:
+            parts: The requested extras and groups.
+
+        Raises:
+            UsageError: The lock is malformed.
+        """
+        omitted = self.optional_groups - {one.name for one in parts}
+        for row in self.packages:
+            groups = row.get("groups", ())
+            kept = [group for group in groups if normalize_name(group) not in omitted]
+            if kept or not groups:
+                yield {**row, "groups": kept} if groups else row
+
+
+def read_project_lock(folder: Path) -> ProjectLock | None:
+    """Read the uv.lock or poetry.lock of a folder, if it has one.
+
+    Raises:
+        UsageError: The lock is malformed.
+    """
+    path = find_project_lock(folder)
+    if path is None:
+        return None
+    with _convert_lock_errors(path):
+        document = parse_toml(read_requirements_text(path, folder))
+        check_shape(document, LOCK)
+    packages = document.get("package", ())
+    return ProjectLock(path, packages, _read_optional_groups(folder / PROJECT))
+
+
+def _convert_lock_errors(path: Path) -> AbstractContextManager[None]:
+    """Convert the errors of malformed content to UsageError."""
+    return convert_content_errors(path, "team-lock-malformed", f"Repair {path}")
+
+
+def find_locked_versions(
+    lock: ProjectLock,
     markers: Mapping[str, str],
     parts: Collection[Part] = (),
 ) -> tuple[Constraint, ...]:
@@ -506,7 +552,7 @@ def read_project_lock(
     Torch-family versions have no local label. Libraries of torch's build are omitted.
 
     Args:
-        path: The ``uv.lock`` or ``poetry.lock``.
+        lock: The ``uv.lock`` or ``poetry.lock``.
         markers: The marker values, which select from several versions of a package.
         parts: The selected extras and groups, which also select versions.
 
@@ -519,8 +565,8 @@ def read_project_lock(
     catalog = load_catalog()
     versions = {}
     # Use the last version whose marker is true, because uv's forks are disjoint.
-    with _read_packages(path, parts) as rows:
-        for row in rows:
+    with _convert_lock_errors(lock.path):
+        for row in lock.select_packages(parts):
             # Validate the name, because it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A package from a folder has no version.
@@ -531,7 +577,7 @@ def read_project_lock(
                 versions[name] = version.public
             elif not catalog.is_tied(name):
                 versions[name] = str(version)
-    origin = TextOrigin(str(path))
+    origin = TextOrigin(str(lock.path))
     return tuple(
         Constraint.of(name, f"=={versions[name]}").at(origin)
         for name in sorted(versions)
@@ -555,49 +601,34 @@ def _has_true_marker(
     return any(marker_holds(text, markers, extras, groups) for text in written)
 
 
-def read_project_lock_settings(
-    path: Path, parts: Collection[Part] = ()
+def find_lock_settings(
+    lock: ProjectLock, parts: Collection[Part] = ()
 ) -> tuple[SourceSetting, ...]:
     """Return the files and sources of packages in a uv.lock or poetry.lock.
 
     Args:
-        path: The ``uv.lock`` or ``poetry.lock``.
-        parts: The requested extras and groups. Packages that only Poetry's other
-            optional groups require are omitted.
+        lock: The ``uv.lock`` or ``poetry.lock``.
+        parts: The requested extras and groups.
 
     Raises:
         UsageError: The lock is malformed.
     """
-    with _read_packages(path, parts) as rows:
+    with _convert_lock_errors(lock.path):
+        rows = lock.select_packages(parts)
         return tuple(
-            chain.from_iterable(_read_package_settings(row, path) for row in rows)
+            chain.from_iterable(_read_package_settings(row, lock.path) for row in rows)
         )
 
 
-def _read_optional_groups(file: Path) -> set[str]:
+def _read_optional_groups(file: Path) -> frozenset[str]:
     """Return the names of Poetry's optional groups in a pyproject.toml."""
     if not isfile(file):
-        return set()
+        return frozenset()
     with convert_content_errors(file):
         document = parse_pyproject(read_requirements_text(file, file.parent))
         groups = find_table(document, "tool", "poetry", "group")
-    return {normalize_name(name) for name in groups if groups[name].get("optional")}
-
-
-@contextmanager
-def _read_packages(path: Path, parts: Collection[Part]) -> Iterator[list[Table]]:
-    """Read the packages of a lock, without omitted Poetry groups."""
-    omitted = _read_optional_groups(path.parent / PROJECT) - {one.name for one in parts}
-    with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
-        document = parse_toml(read_requirements_text(path, path.parent))
-        check_shape(document, LOCK)
-        rows = []
-        for row in document.get("package", ()):
-            groups = row.get("groups", ())
-            kept = [group for group in groups if normalize_name(group) not in omitted]
-            if kept or not groups:
-                rows.append({**row, "groups": kept} if groups else row)
-        yield rows
+    optional = (name for name in groups if groups[name].get("optional"))
+    return frozenset(map(normalize_name, optional))
 
 
 def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:

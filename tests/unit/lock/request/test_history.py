@@ -2,9 +2,10 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
+from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.request.history import (
+    combine_recorded_requests,
     increment_revision,
-    read_recorded_request,
     remove_packages,
     update_request,
 )
@@ -114,11 +115,17 @@ def lock(folder, target, inputs, revision=0):
 
 def test_latest_revision_determines_the_request(tmp_path):
     lock(tmp_path, "cpu", '["torch", "numpy"]')
-    assert written(read_recorded_request(tmp_path).requirements) == ("torch", "numpy")
+    assert written(
+        combine_recorded_requests(read_folder_locks(tmp_path)).requirements
+    ) == ("torch", "numpy")
     lock(tmp_path, "cu126", '["torch"]')
-    assert set(written(read_recorded_request(tmp_path).requirements)) == {
+    assert set(
+        written(combine_recorded_requests(read_folder_locks(tmp_path)).requirements)
+    ) == {
         "torch",
         "numpy",
     }
     lock(tmp_path, "cu130", '["torch"]', 1)
-    assert read_recorded_request(tmp_path) == Request(("torch",), revision=1)
+    assert combine_recorded_requests(read_folder_locks(tmp_path)) == Request(
+        ("torch",), revision=1
+    )

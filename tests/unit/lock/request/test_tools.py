@@ -7,9 +7,10 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.lock.request.tools import (
+    find_lock_settings,
+    find_locked_versions,
     find_project_lock,
     read_project_lock,
-    read_project_lock_settings,
 )
 from gpuinstall.lock.uv.resolution import check_required_urls, find_requested_hashes
 from gpuinstall.sources import Sources
@@ -74,6 +75,17 @@ python-versions = ">=3.11,<3.13"
 """
 
 
+def written(path, text):
+    """Return the only uv.lock or poetry.lock of a folder."""
+    for name in ("uv.lock", "poetry.lock"):
+        (path.parent / name).unlink(missing_ok=True)
+    path.write_text(text, "utf-8")
+    lock = read_project_lock(path.parent)
+    assert lock
+    assert lock.path == path
+    return lock
+
+
 @pytest.mark.parametrize(
     ("name", "text", "python", "numpy"),
     [
@@ -86,10 +98,9 @@ def test_uv_and_poetry_lock_versions_match_target_python(
     tmp_path, name, text, python, numpy
 ):
     path = tmp_path / name
-    path.write_text(text, "utf-8")
-    assert find_project_lock(tmp_path) == path
+    lock = written(path, text)
     environment = marker_environment("linux", "x86_64", python)
-    locked = read_project_lock(path, environment)
+    locked = find_locked_versions(lock, environment)
     assert tuple(map(str, locked)) == (numpy, "torch==2.9.0")
     assert {one.origin.file for one in locked} == {str(path)}
 
@@ -98,7 +109,7 @@ def test_missing_and_malformed_team_locks_are_distinguished(tmp_path):
     assert find_project_lock(tmp_path) is None
     (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", "utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
-        read_project_lock(tmp_path / "uv.lock", {})
+        read_project_lock(tmp_path)
 
 
 HERE = marker_environment("linux", "x86_64", "3.12")
@@ -118,9 +129,9 @@ def test_malformed_locked_versions_are_not_passed_to_uv(tmp_path):
     accepted = []
     for file in ("uv.lock", "poetry.lock"):
         for row in sorted(names):
-            (tmp_path / file).write_text(f"[[package]]\n{row}\n", "utf-8")
             with suppress(UsageError):
-                accepted.append((file, row, read_project_lock(tmp_path / file, HERE)))
+                lock = written(tmp_path / file, f"[[package]]\n{row}\n")
+                accepted.append((file, row, find_locked_versions(lock, HERE)))
     assert accepted == []
 
 
@@ -141,10 +152,10 @@ BY_ADDRESS = {
 
 
 def obeyed(folder, file, rows):
-    (folder / file).write_text(
-        f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', "utf-8"
+    lock = written(
+        folder / file, f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n'
     )
-    return Sources().add_settings(read_project_lock_settings(folder / file))
+    return Sources().add_settings(find_lock_settings(lock))
 
 
 def test_package_with_unknown_index_is_rejected(tmp_path):

@@ -1,0 +1,109 @@
+"""The lock files of a folder, which a command reads once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import hide_linked_text
+from gpuinstall.base.values import Value
+from gpuinstall.lock.file.target import Target, find_locks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.lock.file.lock import Lock
+
+
+class LockFile(Value):
+    """A lock file, which may be malformed or have a merge conflict."""
+
+    path: Path
+    text: str = ""
+    sides: tuple[Lock, ...] = ()
+    """The lock, or both sides of a merge conflict; empty if it cannot be read."""
+    error: LockError | None = None
+
+    @property
+    def lock(self) -> Lock | None:
+        """The lock, or None if it cannot be read or has a merge conflict."""
+        return None if self.error else self.sides[0]
+
+
+class FolderLocks(Value):
+    """The lock files of a project folder and of its environment."""
+
+    files: tuple[LockFile, ...] = ()
+    own: Lock | None = None
+    """The environment's lock, or None if it is missing or was edited."""
+
+    @property
+    def valid(self) -> list[Lock]:
+        """The locks that can be read."""
+        return [file.lock for file in self.files if file.lock]
+
+    @property
+    def by_target(self) -> dict[Target, Lock | None]:
+        """gpuinstall's locks by target; None for a malformed lock."""
+        locks: dict[Target, Lock | None] = {}
+        for file in self.files:
+            name = file.path.name.removeprefix("pylock.").removesuffix(".toml")
+            if file.lock is None or file.lock.is_from_gpuinstall:
+                with suppress(UsageError):
+                    locks[Target.parse(name)] = file.lock
+        return locks
+
+    @property
+    def requested_targets(self) -> list[Target]:
+        """The targets of the locks if the user requested any target.
+
+        Otherwise, the locks are only for the machine that created them.
+        """
+        is_named = any(lock and lock.record.asked for lock in self.by_target.values())
+        return [*self.by_target] if is_named else []
+
+    def check(self) -> list[Lock]:
+        """Return all locks of the folder.
+
+        Raises:
+            LockError: A lock file cannot be read.
+        """
+        for file in self.files:
+            if file.error:
+                raise file.error
+        return self.valid
+
+
+def read_folder_locks(folder: Path, own: Lock | None = None) -> FolderLocks:
+    """Read the lock files of a folder.
+
+    Args:
+        folder: The folder.
+        own: The lock of its environment.
+    """
+    return FolderLocks(tuple(map(_read_lock_file, find_locks(folder))), own)
+
+
+def _read_lock_file(path: Path) -> LockFile:
+    # The module is slow to import.
+    from gpuinstall.lock.file.lock import (
+        LOCK_IN_CONFLICT,
+        parse,
+        read_lock_text,
+        split_merge_conflict,
+    )
+
+    text = ""
+    sides: tuple[Lock, ...] = ()
+    try:
+        text = read_lock_text(path)
+        with hide_linked_text(path):
+            return LockFile(path, text, (parse(path.name, text),))
+    except LockError as error:
+        if error.code == LOCK_IN_CONFLICT:
+            with suppress(LockError):
+                sides = tuple(
+                    parse(path.name, one) for one in split_merge_conflict(text)
+                )
+        return LockFile(path, text, sides, error)

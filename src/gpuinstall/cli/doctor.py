@@ -23,6 +23,7 @@ from gpuinstall.diagnose.examination import Examination, examine
 from gpuinstall.install.state import inspect_environment
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.project.request import read_request
+from gpuinstall.project.run import read_paths
 from gpuinstall.project.targets import make_environment_request
 from gpuinstall.sources import OFFICIAL
 
@@ -57,7 +58,7 @@ def _examine_project(options: CommandOptions, venv: Path) -> Examination:
     request = None
     torch_index = OFFICIAL
     gate = None
-    paths = options.read_paths(venv=venv, is_read_only=True)
+    paths = read_paths(venv, Path.cwd(), is_read_only=True)
     machine = read_machine(options.terminal)
     with (
         suppress(UsageError, LockError),
@@ -113,7 +114,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 
 def _format_environment(examination: Examination) -> str:
     venv, verdict = examination.evidence.venv, examination.verdict
-    if not examination.evidence.is_there:
+    if not examination.evidence.python:
         return "none in this folder; gpuinstall install creates one"
     if not examination.was_started:
         return f"{venv}: its Python was not started"

@@ -92,9 +92,7 @@ def command(options: CommandOptions) -> Outcome:
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
         python = find_existing_interpreter(named, options.venv)
-        # With --into, --python selects the environment instead of a version.
-        request = replace(options.settings.request, python=None)
-        with options.open_project(request=request) as project:
+        with options.open_project() as project:
             project.reporter.step("Machine", format_machine(project.machine))
             selected = InstallOptions(python=python, attempts=1)
             if options.dry_run:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -368,9 +368,8 @@ class CommandOptions:
             return machine_from_options(*words, newest_driver=newest_driver)
         return None
 
-    @cached_property
-    def settings(self) -> Settings:
-        """The request and settings that the options specify.
+    def read_settings(self) -> Settings:
+        """Read the request and settings that the options specify.
 
         Raises:
             UsageError: A file or an option is malformed.
@@ -405,9 +404,11 @@ class CommandOptions:
                 if _get_option_source(name) is ParameterSource.ENVIRONMENT:
                     option = str(_OPTION_ROWS[name].settings["envvar"])
                 places[value] = TextOrigin(option)
+        # With --into, --python selects the environment instead of a version.
+        python = None if self.into else self.python
         request = Request(
             requirements,
-            python=self.python,
+            python=python,
             backend=backend,
             places=places,
             gpus=gpus,
@@ -419,7 +420,7 @@ class CommandOptions:
             # The options for a machine describe no Python.
             request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
         base = None
-        if self.python and not self.into:
+        if python:
             from gpuinstall.machine.pythons import select_base_python
 
             request, base = select_base_python(request)
@@ -479,18 +480,18 @@ class CommandOptions:
         """
         from gpuinstall.project import open_project
 
-        settings = replace(self.settings, **changes)
+        settings = replace(self.read_settings(), **changes)
         return open_project(folder or Path.cwd(), settings, self.terminal, here=here)
 
-    def read_paths(self, **changes: Any) -> EnvironmentPaths:
+    def read_paths(self, *, is_read_only: bool = False) -> EnvironmentPaths:
         """Return the paths of the environment and lock files.
 
         Args:
-            changes: Additional fields of the settings.
+            is_read_only: Whether the command does not create the environment.
         """
         from gpuinstall.project.run import read_paths
 
-        return read_paths(replace(self.settings, **changes), Path.cwd())
+        return read_paths(self.venv, Path.cwd(), is_read_only=is_read_only)
 
 
 def is_environment_given() -> bool:

@@ -38,6 +38,20 @@ DoctorFindings = Iterator[Finding]
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
+def find_python(venv: Path) -> Path | None:
+    """Return the interpreter of an environment, which may be damaged."""
+    python = interpreter(venv)
+    return python if exists(python) or is_virtual(venv) else None
+
+
+def find_lock(venv: Path) -> Path | None:
+    """Return the lock file that an environment was created from, if any."""
+    marker = read_marker(venv)
+    if marker and was_created_here(venv) and isfile(venv / marker.lock):
+        return venv / marker.lock
+    return None
+
+
 class DoctorEvidence(LocalReading):
     """Facts about a machine, an environment, and the project around it."""
 
@@ -50,19 +64,10 @@ class DoctorEvidence(LocalReading):
     folder: Path | None = None
     """The project's folder, if any."""
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the environment exists, even if it is damaged."""
-        return exists(interpreter(self.venv)) or is_virtual(self.venv)
-
-    @cached_property
-    def lock(self) -> Path | None:
-        """The lock file that the environment was created from, if any."""
-        marker = read_marker(self.venv)
-        if marker and was_created_here(self.venv):
-            lock = self.venv / marker.lock
-            return lock if isfile(lock) else None
-        return None
+    python: Path | None = None
+    """The interpreter of the environment; None if there is no environment."""
+    lock: Path | None = None
+    """The lock file that the environment was created from, if any."""
 
     @property
     def torch_version(self) -> str:
@@ -75,9 +80,7 @@ class DoctorEvidence(LocalReading):
         """The system and GPUs that determine the commands in fixes."""
         context = FixContext.of_machine(self.machine)
         # Commands cannot use the path of a missing environment.
-        words = (
-            create_hint_placeholders(interpreter(self.venv)) if self.is_there else {}
-        )
+        words = create_hint_placeholders(self.python) if self.python else {}
         return context.knowing(**words)
 
     @property

@@ -17,7 +17,12 @@ from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
-from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
+from gpuinstall.diagnose.evidence import (
+    DoctorEvidence,
+    DoctorFindings,
+    find_lock,
+    find_python,
+)
 from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor, idle
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
@@ -75,7 +80,7 @@ class Examination(NamedTuple):
         return {
             "machine": self.machine.to_dict(),
             "preflight": self.preflight.to_dict(),
-            "environment": environment if self.evidence.is_there else None,
+            "environment": environment if self.evidence.python else None,
             "findings": [
                 {
                     "id": finding.id,
@@ -128,6 +133,8 @@ def examine(
         request=request or Request(),
         torch_index=torch_index,
         gate=gate,
+        python=find_python(venv),
+        lock=find_lock(venv),
     )
     try:
         check_finished(venv)
@@ -144,7 +151,8 @@ def examine(
     verdict = None
     failures: list[Finding] = []
     was_started = is_last or (
-        evidence.is_there and is_start_allowed(venv, reporter, allow_unmanaged=named)
+        evidence.python is not None
+        and is_start_allowed(venv, reporter, allow_unmanaged=named)
     )
     if stamp and is_last:
         verdict = Verdict.from_dict(stamp.verdict)
@@ -158,7 +166,7 @@ def examine(
         findings += unproven_devices(verdict)
     if was_started:
         findings = merge_failures(findings, failures)
-    elif evidence.is_there:
+    elif evidence.python:
         findings += [*build_faults(evidence), not_started(venv)]
     # A working environment may contain a build that the catalog lacks.
     if request and not (verdict and verdict.status == "passed"):

@@ -151,11 +151,13 @@ def reread_project(project: Project, **changes: Any) -> Project:
     )
 
 
-def read_paths(settings: Settings, folder: Path) -> EnvironmentPaths:
+def read_paths(
+    venv: Path | None, folder: Path, *, is_read_only: bool
+) -> EnvironmentPaths:
     """Return the paths of a project's environment and lock files."""
-    venv = settings.venv or folder / ".venv"
+    venv = venv or folder / ".venv"
     # Read-only commands also work in a folder where an environment cannot be created.
-    if settings.is_read_only:
+    if is_read_only:
         return EnvironmentPaths(
             follow_redirect(venv).absolute(), project=venv.absolute().parent
         )
@@ -186,7 +188,7 @@ def read_project(
     from gpuinstall.machine.probe import read_machine
     from gpuinstall.wheels.learned.store import load_extended_catalog
 
-    paths = read_paths(settings, folder)
+    paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
     contents = read_contents(folder, paths, settings, reporter)
     sources = _read_project_sources(settings, folder, paths.folder, contents)
     _report_sources(sources, settings.typed_requirements, reporter)

@@ -80,7 +80,7 @@ def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
     options = CommandOptions(
         Terminal(), requirement_files=("-",), constraints=(pipe, f"/dev/fd/{file}")
     )
-    files = group_files_by_path(options.settings.files, tmp_path)
+    files = group_files_by_path(options.read_settings().files, tmp_path)
 
     os.close(reading)
     os.close(file)
@@ -100,7 +100,7 @@ def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
 )
 def test_torch_index_url_determines_the_backend(path, base, backend):
     index = f"https://index.example/{path}"
-    request = CommandOptions(Terminal(), torch_index=index).settings.request
+    request = CommandOptions(Terminal(), torch_index=index).read_settings().request
 
     assert request.sourcing.torch_index == f"https://index.example/{base}"
     assert request.backend == backend

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.errors import LockError, NoBuildError, UsageError
+from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.location import SourceKind
 from gpuinstall.base.request import ANY_TORCH
@@ -28,18 +27,15 @@ from gpuinstall.lock.file.lock import (
     Lock,
     LockEntry,
     Record,
-    parse_lock_filename,
     parse_package_source,
-    read_lock,
 )
-from gpuinstall.lock.file.target import GLIBC, Target, find_locks
+from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -184,49 +180,6 @@ def list_rejected_locks(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, st
     return [
         {"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits
     ]
-
-
-def read_locks(folder: Path) -> list[Lock]:
-    """Read every lock file in a folder.
-
-    Raises:
-        LockError: A lock file cannot be read.
-    """
-    return [read_lock(path) for path in find_locks(folder)]
-
-
-def try_read_lock(path: Path) -> Lock | None:
-    """Read a lock file, or return None if it cannot be read."""
-    with suppress(LockError):
-        return read_lock(path)
-    return None
-
-
-def read_locks_by_target(folder: Path) -> dict[Target, Lock | None]:
-    """Read the lock files that gpuinstall created in a folder.
-
-    Returns:
-        The locks by the target in their file names; None for a malformed lock.
-    """
-    locks: dict[Target, Lock | None] = {}
-    for path in find_locks(folder):
-        lock = try_read_lock(path)
-        if lock and not lock.is_from_gpuinstall:
-            continue
-        with suppress(UsageError):
-            target = Target.parse(parse_lock_filename(path.name))
-            locks[target] = lock
-    return locks
-
-
-def find_requested_targets(folder: Path) -> list[Target]:
-    """Return the targets of lock files if the user requested any target.
-
-    Otherwise, the locks are only for the machine that created them.
-    """
-    locks = read_locks_by_target(folder)
-    is_named = any(lock and lock.record.asked for lock in locks.values())
-    return [*locks] if is_named else []
 
 
 def find_best_lock(

@@ -68,7 +68,7 @@ def main(words: Sequence[str]) -> None:
     sources = read_sources(None, os.environ, Path.cwd())
     rows: list[WheelRow] = []
     with open_session(sources, Reporter()) as session:
-        sources = replace(sources, default_index=session.default_index)
+        sources = replace(sources, default_index=session.find_default_index())
         reader = Reader(sources, session.client, open_row_cache(), Reporter())
         for os_name, arch in PLATFORMS:
             rows += inspect_missing_builds(release, os_name, arch, catalog, reader)

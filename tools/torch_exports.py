@@ -75,7 +75,7 @@ def main(words: Sequence[str]) -> None:
 
 def find_latest_release(session: Session) -> str:
     """Return the newest release of the default index."""
-    sources = replace(session.sources, default_index=session.default_index)
+    sources = replace(session.sources, default_index=session.find_default_index())
     wheels = read_default_wheels(sources, session.client, "torch")
     versions = [wheel.version for wheel in wheels if not wheel.version.is_prerelease]
     return max(versions).public
@@ -153,7 +153,7 @@ def read(
 
 def find_linux_wheel(session: Session, version: str) -> Wheel:
     """Return a Linux wheel of a release on the default index."""
-    page = session.client.page(f"{session.default_index}/torch/")
+    page = session.client.page(f"{session.find_default_index()}/torch/")
     if page is None:
         raise SystemExit("the default index has no torch")
     wheels = [wheel for wheel in parse_page(page) if wheel.version.public == version]

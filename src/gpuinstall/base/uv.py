@@ -83,19 +83,23 @@ def uv() -> Path:
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
     """Run uv to find its cache folder."""
+    return Path(_query(("cache", "dir"), frozenset(variables.items())).strip())
+
+
+@cache
+def _query(words: tuple[str, ...], variables: frozenset[tuple[str, str]]) -> str:
+    """Return the output of uv, which is the same during a command."""
     from gpuinstall.base.process import run
 
-    return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
+    return run([uv(), *words], env=dict(variables), text="").out
 
 
 def default_index(variables: Mapping[str, str]) -> str | None:
     """Run uv to find the URL of its default index."""
-    from gpuinstall.base.process import run
-
     options = ("--quiet", "--no-header", "--emit-index-url", "-")
     # Without --python, uv would run the Python in the folder's .venv.
-    command = pip_command("compile", Path(sys.executable), *options)
-    setting = run(command, env=variables, text="").out
+    _, *words = pip_command("compile", Path(sys.executable), *options)
+    setting = _query(tuple(words), frozenset(variables.items()))
     option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
 

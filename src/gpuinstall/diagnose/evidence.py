@@ -38,7 +38,7 @@ DoctorFindings = Iterator[Finding]
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
-def find_python(venv: Path) -> Path | None:
+def find_environment_python(venv: Path) -> Path | None:
     """Return the interpreter of an environment, which may be damaged."""
     python = interpreter(venv)
     return python if exists(python) or is_virtual(venv) else None

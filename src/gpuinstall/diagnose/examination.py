@@ -20,8 +20,8 @@ from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
+    find_environment_python,
     find_lock,
-    find_python,
 )
 from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor, idle
 from gpuinstall.diagnose.reading import read_environment
@@ -133,7 +133,7 @@ def examine(
         request=request or Request(),
         torch_index=torch_index,
         gate=gate,
-        python=find_python(venv),
+        python=find_environment_python(venv),
         lock=find_lock(venv),
     )
     try:

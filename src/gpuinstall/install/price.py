@@ -426,7 +426,7 @@ def estimate_sizes(
     from gpuinstall.sources.web import UnreachableError
 
     wheels = session.sourcing.wheels
-    cache = session.uv_cache
+    cache = session.find_uv_cache()
     check_cache(cache, session.reporter)
 
     def size(file: LockedFile) -> int:

@@ -116,7 +116,7 @@ class Contents(Value):
     """The requirements of existing files, also of unselected extras."""
 
     project_lock: ProjectLock | None = None
-    """The uv.lock or poetry.lock, unless this command's request is complete."""
+    """The uv.lock or poetry.lock, unless the command replaces the request."""
 
 
 def read_contents(

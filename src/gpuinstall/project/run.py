@@ -184,9 +184,7 @@ def read_project(
     Raises:
         UsageError: A file is malformed, or the user does not trust the folder.
     """
-    # Slow to import.
-    from gpuinstall.machine.probe import read_machine
-    from gpuinstall.wheels.learned.store import load_extended_catalog
+    from gpuinstall.wheels.learned.store import load_extended_catalog  # slow to import
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
     contents = read_contents(folder, paths, settings, reporter)
@@ -195,7 +193,7 @@ def read_project(
     sourcing = _complete_sourcing(settings, contents.config, sources)
     base = sources.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
-    machine = settings.machine or here or read_machine(reporter)
+    machine = settings.machine or here or _read_this_machine(reporter)
     request = settings.request
     running = () if settings.machine else (RUNNING_PYTHON,)
     pythons = request.preferred_pythons + running
@@ -227,6 +225,12 @@ def read_project(
         markers=create_marker_values(preferred, machine, catalog),
         open_session=open_once,
     )
+
+
+def _read_this_machine(reporter: Reporter) -> Machine:
+    from gpuinstall.machine.probe import read_machine  # slow to import
+
+    return read_machine(reporter)
 
 
 def _read_project_sources(

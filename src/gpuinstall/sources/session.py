@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -59,19 +58,17 @@ class Session(Value):
     rows: dict[Any, Any] = field(default_factory=dict)
     """The facts found in wheels, shared with ``Reader.rows``."""
 
-    @cached_property
-    def default_index(self) -> str | None:
-        """The configured default index, or uv's default index."""
+    def find_default_index(self) -> str | None:
+        """Return the configured default index, or uv's default index."""
         return self.sources.default_index or uv.default_index(self.environment)
 
-    @cached_property
-    def listed_sources(self) -> Sources:
-        """The sources with uv's default index, if no other is configured."""
-        return replace(self.sources, default_index=self.default_index)
+    def find_listed_sources(self) -> Sources:
+        """Return the sources with the configured or uv's default index."""
+        return replace(self.sources, default_index=self.find_default_index())
 
     def find_page(self, package: str) -> Page | None:
         """Return a package's page from the first index that has one."""
-        for index in self.sources.indexes_for(package, self.default_index):
+        for index in self.sources.indexes_for(package, self.find_default_index()):
             if page := self.client.page(f"{index}/{package}/"):
                 return page
         return None
@@ -82,9 +79,8 @@ class Session(Value):
             return self.find_page(package)
         return None
 
-    @cached_property
-    def uv_cache(self) -> Path:
-        """The cache folder of uv."""
+    def find_uv_cache(self) -> Path:
+        """Return the cache folder of uv."""
         return uv.cache_folder(self.environment)
 
 

@@ -5,7 +5,11 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.checks import CHECKS
-from gpuinstall.diagnose.evidence import DoctorEvidence, find_lock, find_python
+from gpuinstall.diagnose.evidence import (
+    DoctorEvidence,
+    find_environment_python,
+    find_lock,
+)
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.sources import OFFICIAL
 from tests.frozen import frozen_catalog
@@ -27,7 +31,7 @@ def doctor_evidence(machine=None, torch=None, **parts):
     """Return evidence of a machine, an environment, a shell, and a project."""
     venv = parts.get("venv", NOWHERE)
     evidence = {
-        "python": find_python(venv),
+        "python": find_environment_python(venv),
         "lock": find_lock(venv),
         "packages": holding(("torch", torch)) if torch else (),
         "catalog": frozen_catalog(),

@@ -28,7 +28,7 @@ def priced(tmp_path, cache):
         listener = Listener()
         sourcing = Sourcing(wheels=wheels)
         session: Any = SimpleNamespace(
-            uv_cache=cache,
+            find_uv_cache=lambda: cache,
             reporter=listener,
             sourcing=sourcing,
             environment=environment,

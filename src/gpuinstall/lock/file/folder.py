@@ -22,12 +22,12 @@ class LockFile(Value):
     path: Path
     text: str = ""
     sides: tuple[Lock, ...] = ()
-    """The lock, or both sides of a merge conflict; empty if it cannot be read."""
+    """The lock, or both sides of a merge conflict; empty if unreadable."""
     error: LockError | None = None
 
     @property
     def lock(self) -> Lock | None:
-        """The lock, or None if it cannot be read or has a merge conflict."""
+        """The lock, unless it cannot be read or has a merge conflict."""
         return None if self.error else self.sides[0]
 
 

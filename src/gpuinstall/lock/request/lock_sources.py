@@ -92,7 +92,7 @@ def find_rejected_hosts(
     unknown = find_unknown_hosts(files, tag, session, torch)
     if not session.sources.policy.trusts_folder:
         return unknown
-    indexes = (session.sources.torch_index, session.default_index or "")
+    indexes = (session.sources.torch_index, session.find_default_index() or "")
     refused = load_catalog().family
     if any(map(session.client.unreachable, indexes)):
         refused = frozenset()
@@ -170,7 +170,7 @@ def find_unknown_hosts(
         torch: The version of torch, which selects pages of extensions.
     """
     policy = session.sources.policy
-    indexes = (*session.sources.places, session.default_index or "")
+    indexes = (*session.sources.places, session.find_default_index() or "")
     cache = JsonCache(session.cache.folder.with_name("hosts"), LinkedHosts)
     mirror = session.environment.get(MIRROR, "")
     extensions = (*session.sources.extension_sources, mirror)
@@ -207,10 +207,10 @@ def report_linked_hosts(files: Iterable[LockedFile], session: Session) -> None:
     """Report hosts to which only the pages of a folder's index link."""
     sources = session.sources
     chosen = {one.value: one for one in sources.folder_sources}
-    known = _find_servers((*sources.places, session.default_index or ""))
+    known = _find_servers((*sources.places, session.find_default_index() or ""))
     hosts = {Location.parse(file.url).server: file.package for file in files}
     for host, package in hosts.items():
-        indexes = sources.indexes_for(package, session.default_index)
+        indexes = sources.indexes_for(package, session.find_default_index())
         if host in known or chosen.keys().isdisjoint(indexes):
             continue
         index = ""

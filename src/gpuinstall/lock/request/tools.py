@@ -505,7 +505,7 @@ class ProjectLock(Value):
     """The groups that Poetry installs only on request."""
 
     def select_packages(self, parts: Collection[Part]) -> Iterator[Table]:
-        """Yield the packages, except those of omitted Poetry groups.
+        """Yield the packages, without omitted Poetry groups.
 
         Args:
             parts: The requested extras and groups.

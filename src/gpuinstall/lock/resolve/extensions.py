@@ -462,7 +462,9 @@ def choose_prebuilt(
             TorchKey(build.minor, build.backend.tag, build.os)
             for build in resolver_input.builds
         ]
-        listing = list_files(extension, places, session.listed_sources, session.client)
+        listing = list_files(
+            extension, places, session.find_listed_sources(), session.client
+        )
         for host in listing.silent:
             message = f"its {extension.name} files are not considered"
             session.reporter.warn(f"{host} is unreachable: {message}")

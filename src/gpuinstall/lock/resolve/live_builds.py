@@ -83,7 +83,7 @@ def _check_default_index(session: Session) -> UnreachableError | None:
     The result is None if the index responds, if uv is offline, or if uv may trust a
     certificate that gpuinstall does not trust.
     """
-    address = session.default_index or ""
+    address = session.find_default_index() or ""
     if session.environment.get("UV_OFFLINE") or not is_http_url(address):
         return None
     try:
@@ -133,7 +133,7 @@ def update_catalog(
         replace(catalog, builds=tuple(shipped)),
         machine,
         request.request,
-        sources=session.listed_sources,
+        sources=session.find_listed_sources(),
         client=session.client,
     )
     excluded = list_unselectable_backends(request.outcome, rules)

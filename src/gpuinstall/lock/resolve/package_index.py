@@ -181,7 +181,7 @@ class PackageIndex:
     def _read_page(self, name: str) -> tuple[Wheel, ...] | None:
         """Return a package's wheels, or None if it may be from any index."""
         session = self.session
-        sources = session.listed_sources
+        sources = session.find_listed_sources()
         if name not in self.resolver_input.catalog.family:
             is_own = partial(hosts_package, sources, session.client, name)
             return self._read_wheels(name) if any(map(is_own, self.backends)) else None
@@ -262,7 +262,7 @@ class PackageIndex:
     ) -> tuple[Wheel, ...]:
         """Return one wheel per version from the sources of the builds."""
         session = self.session
-        sources = session.listed_sources
+        sources = session.find_listed_sources()
         wheels: dict[str, Wheel] = {}
         # A companion has one file per backend, for all torch versions.
         torches: dict[tuple[str, WheelSource], set[str]] = {}

@@ -341,7 +341,7 @@ class LockInstaller(Value):
                 )
 
             # With several indexes, uv caches wheels by URL instead.
-            default = session.default_index
+            default = session.find_default_index()
             if session.sources.has_further_indexes:
                 default = None
             private = self.create_private_lock(address, default)

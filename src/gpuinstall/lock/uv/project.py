@@ -365,7 +365,7 @@ class _Resolver:
         self.session = session
         self.variables = dict(session.environment)
         self.default_index = self.variables.pop(
-            "UV_DEFAULT_INDEX", session.default_index
+            "UV_DEFAULT_INDEX", session.find_default_index()
         )
         requirements = project.requirements
         self.dynamic = [*find_dynamic_projects(requirements, project.folder)]
@@ -382,7 +382,7 @@ class _Resolver:
         self.command = uv.compile_lock(
             python, newest_patch, target.uv_platform, project.wheels_only
         )
-        self.command += ["--cache-dir", str(session.uv_cache)]
+        self.command += ["--cache-dir", str(session.find_uv_cache())]
         if target.os == "macos":
             # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
@@ -469,7 +469,9 @@ class _Resolver:
         # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
             raise create_no_wheel_error(package)
-        self.session.sources.check_build(package, name, self.session.default_index)
+        self.session.sources.check_build(
+            package, name, self.session.find_default_index()
+        )
         self.announce(package, name)
         # Require wheels for its dependencies.
         done = self.run_on_requirement(package, *_ONLY_WHEELS, _no_binary_option(name))

@@ -279,7 +279,7 @@ def check_indexes(
     files = [file for file in list_locked_files(packages) if file.package in served]
     for host, strange in find_unknown_hosts(files, backend, session).items():
         # If the index is unreachable, uv used the cached page.
-        if session.client.unreachable(session.default_index or ""):
+        if session.client.unreachable(session.find_default_index() or ""):
             return
         raise InstallationError(
             "wrong-source",

@@ -589,14 +589,23 @@ def is_trusted(path: Path) -> bool:
 
 
 def is_foreign(path: Path, project: Path) -> bool:
-    """Return whether a path in a project belongs to another user.
+    """Return whether a path or its target belongs to another user.
 
     Root in a container also trusts the owner of the project, which is a mounted folder.
+
+    Args:
+        path: The path of a file, folder, or link.
+        project: The project that uses it.
     """
-    if is_trusted(path):
+    if os.name != "posix":
         return False
-    is_owners = path.lstat().st_uid == project.lstat().st_uid
-    return not (is_owners and os.getuid() == 0 and in_container())
+    trusted = trusted_owners()
+    if os.getuid() == 0 and in_container():
+        trusted.add(project.lstat().st_uid)
+    owners = {path.lstat().st_uid}
+    if os.path.exists(path):
+        owners.add(path.stat().st_uid)
+    return not owners <= trusted
 
 
 def is_mine(path: Path) -> bool:

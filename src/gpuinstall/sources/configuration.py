@@ -9,10 +9,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,7 +27,7 @@ from gpuinstall.base.files import (
     read_document,
 )
 from gpuinstall.base.location import Location
-from gpuinstall.base.owners import is_foreign
+from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
@@ -347,7 +348,7 @@ def read_pip_option(
 def read_policy(environ: _Environ, folder: Path) -> Policy:
     """Read which sources and builds the user permits for a folder.
 
-    If another user owns the folder, its settings, or its locks, only the variable
+    If another user owns the folder or one of its files, only the variable
     ``GPUINSTALL_TRUST_FOLDER`` can trust the folder.
 
     Args:
@@ -374,28 +375,45 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
-        is_own = not any(is_foreign(one, folder) for one in _find_config_files(folder))
         names = table.get("pass-build-variables", [])
-        return Policy(
-            trusts_folder=variable == "1" if variable else trusted and is_own,
+        policy = Policy(
+            trusts_folder=variable == "1" if variable else trusted,
+            trusts_other_users=variable == "1",
             trusted_sources=tuple(map(Location.parse, prefixes)),
             pass_build_variables=tuple(names),
             build_variables=_read_build_variables(environ),
         )
+    return check_owners(policy, [folder], folder)
 
 
-def _find_config_files(folder: Path) -> Iterator[Path]:
-    """Yield a folder and its files that select packages or sources."""
-    if isdir(folder):
-        yield folder
+def check_owners(policy: Policy, paths: Iterable[Path], project: Path) -> Policy:
+    """Distrust a project if another user owns one of its files.
+
+    Args:
+        policy: The policy for the project.
+        paths: Files that select packages or sources, and folders with such files.
+        project: The folder of the project.
+    """
+    if policy.trusts_other_users or not policy.trusts_folder:
+        return policy
+    for path in chain.from_iterable(map(_find_config_files, dict.fromkeys(paths))):
+        # A missing file selects nothing.
+        with suppress(OSError):
+            if is_foreign(path, project):
+                why = f"{path} belongs to {owner_of(path)}"
+                return replace(policy, trusts_folder=False, why=why)
+    return policy
+
+
+def _find_config_files(path: Path) -> Iterator[Path]:
+    """Yield a file, or a folder with its files that select packages."""
+    yield path
     # If the folder cannot be listed, its files cannot be read either.
     with suppress(OSError):
-        for file in folder.iterdir():
+        for file in path.iterdir():
             if _DECIDING.fullmatch(file.name):
                 yield file
-    pip_file = folder / ".venv" / PIP_NAME
-    if os.path.lexists(pip_file):
-        yield pip_file
+        yield path / ".venv" / PIP_NAME
 
 
 def _read_build_variables(environ: _Environ) -> dict[str, dict[str, str]]:

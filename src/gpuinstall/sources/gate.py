@@ -36,6 +36,10 @@ class Policy(Value):
     """Sources and builds that the user permits for a folder."""
 
     trusts_folder: bool = True
+    why: str = "GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false rejects sources that a folder selects"
+    """The reason why the folder is not trusted."""
+    trusts_other_users: bool = False
+    """Whether files of another user are trusted, too."""
     trusted_sources: tuple[Location, ...] = ()
     pass_build_variables: tuple[str, ...] = ()
     """The environment variables to pass to every build."""

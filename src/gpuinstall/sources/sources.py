@@ -383,12 +383,27 @@ class Sources(Value):
         Raises:
             UsageError: A setting is refused or malformed.
         """
-        sources = self
-        for written in dict.fromkeys(settings):
+        place = folder or Path.cwd()
+        unique = tuple(dict.fromkeys(settings))
+        sources = self.check_owners(unique, place)
+        for written in unique:
             sources.check_form(written)
-            setting = sources._check_location(written, folder or Path.cwd())
+            setting = sources.check_location(written, place)
             sources = sources.add_setting(setting)
         return sources
+
+    def check_owners(self, settings: Iterable[SourceSetting], folder: Path) -> Sources:
+        """Distrust the folder if a setting's file belongs to another user."""
+        from gpuinstall.sources.configuration import check_owners
+
+        paths = []
+        for setting in settings:
+            if not setting.is_own:
+                paths.append(folder / setting.file)
+                if setting.effect is Effect.LOCATED:
+                    location = Location.parse(setting.value, folder)
+                    paths += [Path(location.path)] if location.is_local else []
+        return replace(self, policy=check_owners(self.policy, paths, folder))
 
     def check_form(self, setting: SourceSetting) -> None:
         """Raise UsageError for a refused setting or a malformed value."""
@@ -400,7 +415,7 @@ class Sources(Value):
         if not re.fullmatch(form.pattern, setting.value):
             raise _setting_error(setting, form.instead)
 
-    def _check_location(self, setting: SourceSetting, folder: Path) -> SourceSetting:
+    def check_location(self, setting: SourceSetting, folder: Path) -> SourceSetting:
         """Check a setting's path, and mark a setting of the user.
 
         Raises:
@@ -501,7 +516,7 @@ class Sources(Value):
             raise UsageError(
                 rejected[0].code,
                 "; ".join(reason.message for reason in rejected),
-                why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false rejects sources that a folder selects",
+                why=self.policy.why,
                 hint=TRUST,
             )
 
@@ -617,6 +632,7 @@ def read_sources(
         policy=read_policy(environ, folder),
         logins=_parse_login(index or OFFICIAL),
     )
+    sources = sources.check_owners(settings, folder)
     for written in settings:
         setting = written
         if setting.is_own:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,15 @@ def test_workspace_pattern_stays_in_the_repository(here, form, words):
     assert fault in done.err
     assert "rm " not in done.err
     assert "other" not in done.err
+
+
+def test_archive_with_too_many_files_is_rejected(here):
+    with tarfile.open(here.folder / "lib-1.tar.gz", "w:gz", compresslevel=1) as archive:
+        for number in range(60_000):
+            archive.addfile(tarfile.TarInfo(f"lib-1/{number}"))
+    (here.folder / "requirements.txt").write_text("./lib-1.tar.gz\n", "utf-8")
+
+    done = here.run("lock", "-q", "--target", "cpu")
+
+    assert done.status == 2, done.err
+    assert "lib-1.tar.gz has more than 50000 files" in done.err

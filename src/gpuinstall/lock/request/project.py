@@ -60,8 +60,8 @@ _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement with a URL in requires.txt."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
-_MAX_MEMBERS = 20_000
-"""Maximum number of archive members to read. The sdist of torch has 15,000."""
+_MAX_MEMBERS = 50_000
+"""Maximum number of members in an archive. The sdist of torch has 15,000."""
 _MAX_BYTES = 1_000_000_000
 """Maximum number of bytes to unpack. A crafted archive may be endless."""
 
@@ -244,11 +244,16 @@ def _read_project_files(
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of an archive from which uv reads requirements."""
+    """Yield the files of an archive from which uv reads requirements.
+
+    Raises:
+        UsageError: The archive has too many members to unpack.
+    """
     # Imported here, because a sync does not need them.
     import tarfile
     import zipfile
 
+    is_too_long = False
     # uv reports an unreadable archive.
     with suppress(Exception):
         # Like uv, use the file name: a file can be valid in both formats.
@@ -260,11 +265,16 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
             return
         with tarfile.open(place) as files:
             for count, member in enumerate(files):
-                if count > _MAX_MEMBERS or member.offset + member.size > _MAX_BYTES:
-                    return
+                is_too_long = count == _MAX_MEMBERS
+                if is_too_long or member.offset + member.size > _MAX_BYTES:
+                    break
                 file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
                 if file:
                     yield place / member.name, _read_text(file)
+    if is_too_long:
+        message = f"{place} has more than {_MAX_MEMBERS} files"
+        why = "unpacking it could take many minutes"
+        raise UsageError("archive-too-large", message, why=why)
 
 
 def _read_text(file: IO[bytes]) -> str:

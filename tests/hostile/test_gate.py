@@ -13,6 +13,7 @@ from gpuinstall.base.errors import GpuInstallError, LockError, UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import sanitize
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.uv.builds import find_source_builds
@@ -109,6 +110,27 @@ def test_local_torch_wheels_in_lock_require_find_links(project, place):
     rows = [create_setting("pip", *one, Path("pip.conf")) for one in found]
     sources = Sources(settings=tuple(rows))
     assert bool([*LockGate(sources, project).find_rejections(lock)]) != bool(place)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ('wheels = [{{path = "../../own/x-1-py3-none-any.whl", {hash}}}]', []),
+        ('archive = {{path = "../../own/x-1-py3-none-any.whl", {hash}}}', []),
+        ('sdist = {{path = "../../own/x-1.tar.gz", {hash}}}', ["folder-not-trusted"]),
+        (
+            'wheels = [{{path = "../../x-1-py3-none-any.whl", {hash}}}]',
+            ["lock-traversal"],
+        ),
+    ],
+)
+def test_own_find_links_supply_wheels_without_trust(project, entry, expected):
+    place = str(project.parents[1] / "own")
+    row = create_setting("pip", "--find-links", place, Path("pip.conf"))
+    policy = Policy(trusts_folder=False)
+    sources = Sources(settings=(replace(row, is_own=True),), policy=policy)
+    reasons = LockGate(sources, project).find_rejections(lock_with(entry))
+    assert [reason.code for reason in reasons] == expected
 
 
 def test_long_paths_in_locks_are_rejected():

@@ -218,22 +218,15 @@ class Requirement(Value):
             written="",
         )
 
-    def with_url(self, url: str, *, has_name: bool | None = None) -> Self:
-        """Return a copy of the requirement with another URL.
-
-        Args:
-            url: The URL or path of the package.
-            has_name: Whether the name precedes the URL. None: unchanged.
-        """
-        if has_name is None:
-            has_name = self.has_name
+    def with_url(self, url: str) -> Self:
+        """Return a copy of the requirement with another URL or path."""
         place = f"{url}{_format_extras(self.extras)}"
-        if has_name:
+        if self.has_name:
             place = f"{self.full_name} @ {url}"
         marker = f" ; {self.marker}" if self.marker else ""
         option = "-e " if self.editable else ""
         text = f"{option}{place}{marker}"
-        return replace(self, text=text, clauses="", url=url, has_name=has_name)
+        return replace(self, text=text, clauses="", url=url)
 
     def combine_with(self, other: Requirement) -> Requirement:
         """Combine two requirements for the same package."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import check_outside, find_repository
+from gpuinstall.base.files import check_outside, is_inside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import (
     Location,
@@ -74,14 +74,13 @@ class LockGate(Value):
             )
 
     def _list_entries(self, sources: Iterable[LockEntry]) -> Iterator[Entry]:
-        root = Location("file://", str(find_repository(self.folder)))
         for package, entry in sources:
             is_family = package.name in load_catalog().family
             for source in parse_package_source(package, entry, self.folder):
                 location = source.location
                 is_listed = self.sources.has_files_at(location)
-                is_reachable = (
-                    (location.is_below(root) and not is_family)
+                is_reachable = location.is_local and (
+                    (is_inside(location.path, self.folder) and not is_family)
                     or is_listed
                     or self._is_required_in_folder(location)
                 )

@@ -35,6 +35,7 @@ from gpuinstall.base.location import (
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     TextOrigin,
+    is_http_url,
     parse_constraint,
     parse_line,
     parse_requirement,
@@ -361,8 +362,7 @@ class Lock(Value):
     @property
     def packages_without_url(self) -> list[str]:
         """The locked packages that have no file on a server."""
-        is_served = re.compile("https?:").match
-        served = {file.package for file in self.files if is_served(file.url)}
+        served = {file.package for file in self.files if is_http_url(file.url)}
         return [name for name in self.all_versions if name not in served]
 
     @property
@@ -453,14 +453,15 @@ def parse_package_source(
         folder: The folder of the lock file.
         origin: The input that selects the source.
     """
-    kinds = (
-        (package.vcs, SourceKind.REPOSITORY),
-        (package.directory, SourceKind.DIRECTORY),
-        (package.sdist, SourceKind.SDIST),
+    kinds = {
+        "vcs": SourceKind.REPOSITORY,
+        "directory": SourceKind.DIRECTORY,
+        "sdist": SourceKind.SDIST,
         # The URL determines whether an archive is a wheel.
-        (package.archive, None),
-    )
-    kind = next((kind for one, kind in kinds if one is entry), SourceKind.WHEEL)
+        "archive": None,
+    }
+    keys = (key for key in kinds if getattr(package, key) is entry)
+    kind = kinds.get(next(keys, ""), SourceKind.WHEEL)
     sources = [
         parse_source(
             address,
@@ -610,19 +611,19 @@ def _check_sources(lock: Lock) -> None:
             ) from None
         if source is package.directory:
             continue
+        if has_login(source.url or ""):
+            raise _login_error(lock.name, name)
         check = _check_repository if source is package.vcs else _check_file
         check(lock.name, name, source)
 
 
 def _check_repository(lock: str, package: str, source: Any) -> None:
-    """Raise LockError for a login or a repository type other than git."""
+    """Raise LockError for a URL with a query, or a type other than git."""
     if source.type != "git":
         kind = shorten(source.type)
         raise _malformed_error(
             lock, f"has an unsupported repository type for {package}: {kind!r}"
         )
-    if has_login(source.url or ""):
-        raise _login_error(lock, package)
     # uv ignores the query and fragment, and the subdirectory has its own key.
     if re.search(r"[?#]", source.url or ""):
         raise _malformed_error(lock, f"has a query or fragment in the URL of {package}")
@@ -645,8 +646,6 @@ def _check_file(lock: str, package: str, file: Any) -> None:
     if outside:
         message = f"{lock}: {package} has an unsafe file name: {outside[0]!r}"
         raise LockError("lock-traversal", message, hint=_RESTORE)
-    if has_login(file.url or ""):
-        raise _login_error(lock, package)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fault = f"is not a PEP 751 lock: invalid sha256 for {package}"

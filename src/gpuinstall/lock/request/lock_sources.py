@@ -98,11 +98,13 @@ def find_rejected_hosts(
         refused = frozenset()
     rejected = {}
     for host, packages in unknown.items():
-        rejected[host] = [name for name in packages if name in refused]
-        if not rejected[host]:
+        names = [name for name in packages if name in refused]
+        if names:
+            rejected[host] = names
+        else:
             role = ": the source of torch" if "torch" in packages else ""
             session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
-    return {host: names for host, names in rejected.items() if names}
+    return rejected
 
 
 def add_locked_builds(

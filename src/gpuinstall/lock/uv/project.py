@@ -35,7 +35,7 @@ from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import remove_logins
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, Packages, placeholder_hash
@@ -570,6 +570,6 @@ def _locate_requirement(requirement: Requirement, folder: Path) -> str:
     path = folder / expand_home(address)
     path = path.absolute()
     if requirement.editable:
-        return requirement.with_url(str(path), has_name=False).text
+        return replace(requirement, has_name=False).with_url(str(path)).text
     place = path.as_uri() if requirement.has_name else str(path)
     return requirement.with_url(place).text

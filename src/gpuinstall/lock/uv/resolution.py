@@ -9,15 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any
-from urllib.parse import unquote
 
 from packaging.pylock import Package, PackageWheel
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.text import shorten
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
@@ -27,7 +24,6 @@ from gpuinstall.lock.file.lock import (
     Packages,
     find_file_url,
     list_locked_files,
-    list_package_sources,
     list_versions,
     placeholder_hash,
 )
@@ -131,7 +127,6 @@ def check_resolution(
         UsageError: A project file requires another source or hash of a package.
     """
     sources = session.sources
-    check_subdirectories(packages)
     check_required_urls(find_index_packages(packages), sources)
     report_metadata_urls(packages, session)
     check_family_wheels(packages, family)
@@ -189,7 +184,6 @@ def report_metadata_urls(packages: Packages, session: Session) -> None:
     """Report the URLs that are only in another package's METADATA.
 
     Raises:
-        InstallationError: A URL contains a variable.
         UsageError: The user trusts no folder and does not list the URL.
     """
     for package in packages:
@@ -198,12 +192,6 @@ def report_metadata_urls(packages: Packages, session: Session) -> None:
         if not address or session.sources.has_address(address):
             continue
         name = package.name
-        if "${" in unquote(address):
-            message = f"{name} would be installed from {address}"
-            why = (
-                "the metadata of a package that requires it uses a variable in the URL"
-            )
-            raise InstallationError("wrong-source", message, why=why)
         session.sources.check_address(name, address)
         role = f"the source of {name} in the metadata of a package that requires it"
         session.reporter.notice("Index", f"{address}: {role}")
@@ -287,19 +275,6 @@ def check_indexes(
             why="the pyproject.toml of a source tree selects that host, which no configured index uses",
             hint="If you trust that index, set UV_INDEX to its URL",
         )
-
-
-def check_subdirectories(packages: Packages) -> None:
-    """Raise InstallationError if a subdirectory is outside its source tree.
-
-    uv locks path sources in a repository's pyproject.toml as subdirectories.
-    """
-    for package, source in list_package_sources(packages):
-        inside = getattr(source, "subdirectory", None) or ""
-        if leads_outside(inside):
-            message = f"{package.name} would be installed from {shorten(inside)}"
-            why = "the path leads outside its repository or archive"
-            raise InstallationError("wrong-source", message, why=why)
 
 
 def check_family_wheels(packages: Packages, family: Collection[str]) -> None:

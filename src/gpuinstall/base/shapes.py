@@ -36,6 +36,7 @@ UV: Shape = _UV_INDEXES | {
     "sources": {"*": (_SOURCE, [_SOURCE])},
     "workspace": {"members": _TEXTS, "exclude": _TEXTS},
     "package": bool,
+    "minimum-libc-version": {"glibc": str},
     "default-groups": (str, _TEXTS),
     "dependency-groups": {"*": {"requires-python": str}},
     "dev-dependencies": _TEXTS,

@@ -261,7 +261,8 @@ class CommandOptions:
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
     )
     glibc: str | None = _define_option(
-        "--glibc X.Y", "glibc of that machine (default: 2.28)."
+        "--glibc X.Y",
+        "glibc of that machine (default: minimum-libc-version of [tool.uv], or 2.28).",
     )
     all_builds: bool = _define_option(
         "--all", "Show all rejected builds, with the reasons."

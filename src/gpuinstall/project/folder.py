@@ -27,7 +27,10 @@ from gpuinstall.lock.request.history import (
     remove_files,
 )
 from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
-from gpuinstall.sources.configuration import read_project_constraints
+from gpuinstall.sources.configuration import (
+    read_project_constraints,
+    read_project_tables,
+)
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     extra_path,
@@ -115,6 +118,9 @@ class Contents(Value):
     required: RequirementsFile
     """The requirements of existing files, also of unselected extras."""
 
+    glibc: str | None
+    """uv's ``minimum-libc-version``, which targets must support."""
+
     project_lock: ProjectLock | None = None
     """The uv.lock or poetry.lock, unless the command replaces the request."""
 
@@ -167,8 +173,28 @@ def read_contents(
         files,
         # The requirements of a missing file exist only in a lock file.
         join_files((*existing, *(member.listed for member in alternatives))),
+        _read_glibc(folder),
         None if settings.only else read_project_lock(folder),
     )
+
+
+def _read_glibc(folder: Path) -> str | None:
+    """Return the glibc version in uv's settings of a folder, if any.
+
+    Raises:
+        UsageError: The version is malformed.
+    """
+    for file, table in read_project_tables(os.environ, folder):
+        glibc = table.get("minimum-libc-version", {}).get("glibc")
+        if glibc and not re.fullmatch(r"2\.\d{1,2}", glibc):
+            raise UsageError(
+                "config-malformed",
+                f"{file}: minimum-libc-version: {glibc!r} is not a glibc version",
+                hint='Write minimum-libc-version = { glibc = "2.35" }',
+            )
+        if glibc:
+            return str(glibc)
+    return None
 
 
 def _find_replaced_parts(

@@ -194,6 +194,8 @@ def read_project(
     base = sources.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
     machine = settings.machine or here or _read_this_machine(reporter)
+    if settings.machine and machine.os == "linux" and not machine.glibc:
+        machine = replace(machine, glibc=contents.glibc)
     request = settings.request
     running = () if settings.machine else (RUNNING_PYTHON,)
     pythons = request.preferred_pythons + running

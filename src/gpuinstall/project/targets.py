@@ -97,15 +97,14 @@ def make_lock_requests(
 
     locks = project.contents.locks.valid
     catalog = add_locked_builds(project.catalog, locks, project.open_session)
-    machine = project.settings.machine
-    if machine:
+    if project.settings.machine:
         if request.targets:
             raise UsageError(
                 "machine-and-target",
                 "--target cannot be combined with --machine, --gpu, --driver, --os, --arch, or --glibc",
                 hint=f"Run it again without --target {request.targets[0]}: --backend selects the build",
             )
-        one = LockRequest(machine, request, catalog, builds_here=False)
+        one = LockRequest(project.machine, request, catalog, builds_here=False)
         return (_add_selected_extras(project, one),)
     targets = request.targets or project.contents.config.targets
     if not targets:
@@ -121,7 +120,11 @@ def make_lock_requests(
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
             hint=f"Run it again without {request.places.get(request.backend, 'the backend')}",
         )
-    requests = (LockRequest.for_target(target, request, catalog) for target in parsed)
+    glibc = project.contents.glibc or GLIBC
+    requests = (
+        LockRequest.for_target(target, request, catalog, glibc=glibc)
+        for target in parsed
+    )
     return tuple(_add_selected_extras(project, one) for one in requests)
 
 
@@ -176,7 +179,7 @@ def _make_locked_requests(
             target,
             here.request,
             here.catalog,
-            glibc=lock.glibc if lock else GLIBC,
+            glibc=project.contents.glibc or (lock.glibc if lock else GLIBC),
             written=here.request if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:

@@ -1,15 +1,17 @@
 """Tests that child interpreters import no module of the working folder."""
 
 import ast
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
+from tests.lab.environments import packages
 from tests.lab.pythons import interpreter
 from tests.lab.workshop import Workshop
 
@@ -61,16 +63,31 @@ class Folder:
             )
             (self.workshop.folder / f"{name}.py").write_text(code, "utf-8")
 
-    def start(self, *words: str):
-        """Run a command with a PYTHONPATH that leads to the folder."""
+    def start(self, *words: str, modules: Path | None = None):
+        """Run a command with a PYTHONPATH that leads to the folder.
+
+        Args:
+            words: The command.
+            modules: The last folder in PYTHONPATH, outside this folder.
+        """
         python, script = GPUINSTALL
-        path = os.pathsep.join(("", ".", str(self.workshop.folder)))
-        environment = self.workshop.environment | {
+        path = os.pathsep.join(("", ".", str(self.workshop.folder), str(modules or "")))
+        environment = {
             "GPUINSTALL_TRUST_FOLDER": "0",
+            **self.workshop.environment,
             "PYTHONPATH": path,
         }
         argv = [python, "-I", script, *words]
-        return process.run(argv, env=environment, cwd=self.workshop.folder)
+        # ``process.run`` would remove these folders itself.
+        return subprocess.run(
+            argv,
+            env=environment,
+            cwd=self.workshop.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 @pytest.fixture
@@ -102,7 +119,7 @@ def run_every_command(folder, bare: Path):
         "lock",
     ):
         done = folder.start(*words.split())
-        assert done.status not in {1, None}, done.err
+        assert done.returncode != 1, done.stderr
         assert not folder.trace.exists(), f"{words}: {folder.trace.read_text('utf-8')}"
 
 
@@ -115,8 +132,11 @@ def test_verify_reports_torch_module_of_the_folder(folder):
     folder.add_modules(["torch"])
     done = folder.start("verify")
     file = folder.workshop.folder / "torch.py"
-    assert f"would import another torch: {file}, in this folder" in done.out + done.err
-    assert done.status == 5
+    assert (
+        f"would import another torch: {file}, in this folder"
+        in done.stdout + done.stderr
+    )
+    assert done.returncode == 5
     assert not folder.trace.exists()
 
 
@@ -126,3 +146,24 @@ def test_no_command_imports_any_name_of_the_folder(folder, version):
     folder.add_modules(every_name())
     compiling = Folder(folder.workshop.having(UV_COMPILE_BYTECODE="1"), folder.trace)
     run_every_command(compiling, interpreter(version))
+
+
+@pytest.mark.heavy
+def test_compilers_import_no_module_of_the_folder(here, real_torch, tmp_path):
+    folder = Folder(here.having(GPUINSTALL_TRUST_FOLDER="1"), tmp_path / "executed")
+    folder.add_modules(every_name())
+    python = str(interpreter("3.11"))
+
+    own = folder.start("verify", "--deep", "--venv", str(real_torch), "--json")
+    # A module system sets PYTHONPATH, so Python is not isolated.
+    other = folder.start(
+        "verify", "--deep", "--python", python, "--json", modules=packages(real_torch)
+    )
+
+    for done in (own, other):
+        (device,) = json.loads(done.stdout)["data"]["devices"]
+        checks = {check["name"]: check["status"] for check in device["checks"]}
+        assert checks.pop("surroundings") == "failed"
+        assert checks["compile"] == "passed"
+        assert "failed" not in checks.values(), checks
+    assert not folder.trace.exists(), folder.trace.read_text("utf-8")

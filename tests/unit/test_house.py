@@ -144,6 +144,19 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     assert parsing == {"requirement.py"}
 
 
+def test_interpreters_run_code_only_in_isolated_mode():
+    # Without -I, ``python -c`` and ``python -m`` import modules of the working folder.
+    starting = [
+        line
+        for file in SOURCE.rglob("*.py")
+        for line in file.read_text("utf-8").splitlines()
+        if re.search(r"[\[(,] *\"-[cm]\"", line)
+    ]
+
+    assert starting
+    assert [line for line in starting if '"-I"' not in line] == []
+
+
 def test_markers_are_evaluated_by_one_function():
     files = Path(gpuinstall.__file__).parent.rglob("*.py")
     evaluating = {

@@ -11,6 +11,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.files import read_document
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
+from tests.lab.host import NOT_FOUND, Answer, Host
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="requires Unix links and pipes"
@@ -189,3 +190,26 @@ def test_archive_with_too_many_files_is_rejected(here):
 
     assert done.status == 2, done.err
     assert "lib-1.tar.gz has more than 50000 files" in done.err
+
+
+def test_constraints_by_url_are_read(here):
+    def answer(_path, headers):
+        login = headers.get("authorization", "")
+        return Answer(body=b"torch<2.15\n") if login else NOT_FOUND
+
+    host = Host("constraints", answer)
+    url = host.url.replace("//", f"//me:{SECRET}@") + "/limits.txt"
+    done = here.run("plan", "-c", url)
+    absent = here.run("plan", "-c", f"{host.url}/limits.txt")
+    refused = here.run("lock", "--offline", "-c", f"{host.url}/other.txt")
+    locked = here.run("lock", "--target", "cpu", "-c", url)
+    host.close()
+
+    assert done.status == 0, done.err
+    assert "torch 2.14" in done.out
+    assert "limits.txt does not exist" in absent.err
+    assert refused.status in {2, 4}, refused.err
+    assert locked.status == 0, locked.err
+    lock = (here.folder / "pylock.cpu.toml").read_text("utf-8")
+    assert "torch<2.15" in lock
+    assert SECRET not in lock + done.out + done.err + locked.err

@@ -29,6 +29,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
 )
 from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.plan.python import RUNNING_PYTHON
 
@@ -166,7 +167,7 @@ class CommandOptions:
     )
     constraints: tuple[str, ...] = _define_list_option(
         "-c --constraint FILE",
-        "Constrain versions by FILE, or - for stdin.",
+        "Constrain versions by FILE, a URL, or - for stdin.",
         _relocate_path,
     )
     groups: tuple[str, ...] = _define_list_option(
@@ -459,9 +460,10 @@ class CommandOptions:
         groups = map(group_path, self.groups)
         extras = map(extra_path, self.extras)
         names = (*self.requirement_files, *more, *groups, *extras)
-        files = {name: _read_stream(name) or read_inputs(name) for name in names}
+        read = partial(_read_stream, offline=self.offline)
+        files = {name: read(name) or read_inputs(name) for name in names}
         for name in self.constraints:
-            stream = _read_stream(name)
+            stream = read(name)
             files[name] = stream.as_constraints() if stream else read_constraints(name)
         return files
 
@@ -601,8 +603,15 @@ def _read_document(name: str) -> bytes:
         return file.read(DOCUMENT_BYTES)
 
 
-def _read_stream(name: str) -> RequirementsFile | None:
-    """Read requirements from stdin (``-``) or a pipe, if a path is one.
+def _read_stream(name: str, *, offline: bool) -> RequirementsFile | None:
+    """Read requirements from stdin (``-``), a pipe, or a URL.
+
+    Args:
+        name: The argument of an option.
+        offline: Whether to use only the cache.
+
+    Returns:
+        The requirements. None if the argument is the path of a file.
 
     Raises:
         UsageError: A requirement is malformed.
@@ -612,6 +621,12 @@ def _read_stream(name: str) -> RequirementsFile | None:
         parse_requirements,
     )
 
+    if is_remote(name):
+        # Slow to import.
+        from gpuinstall.sources.session import read_remote_text
+
+        text = read_remote_text(name, offline=offline)
+        return parse_requirements(text, Path(remove_logins(name)))
     path = Path(name)
     if name != STDOUT and not path.is_fifo():
         return None

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gpuinstall.base import uv
 from gpuinstall.base.cache import JsonCache
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     check_cache,
     own_cache_folder,
@@ -22,11 +22,18 @@ from gpuinstall.base.process import find_program, run
 from gpuinstall.base.removal import scratch_folder
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.text import remove_logins
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.git import limit_repositories, move_git_settings
-from gpuinstall.sources.sources import OFFICIAL, Sources, url_server
+from gpuinstall.sources.sources import (
+    OFFICIAL,
+    Sources,
+    parse_login,
+    read_sources,
+    url_server,
+)
 from gpuinstall.sources.web import Client, FileHash, Page
 
 INDEX_PAGES = "index pages"
@@ -93,6 +100,31 @@ def read_original_index(sources: Sources) -> str | None:
     variables = uv.environment(os.environ, sources.environment())
     variables.pop("UV_DEFAULT_INDEX", None)
     return uv.default_index(variables)
+
+
+def read_remote_text(url: str, *, offline: bool) -> str:
+    """Return the text of a file that the user selects by its URL.
+
+    Raises:
+        InstallationError: The server cannot be reached.
+        UsageError: The file does not exist.
+    """
+    # No project is in the root folder, so only the user's settings apply.
+    sources = read_sources(None, os.environ, Path(Path.cwd().anchor))
+    plain = remove_logins(url)
+    client = Client(
+        sources.certificates,
+        logins={**sources.logins, **parse_login(url)},
+        offline=offline,
+        timeouts=read_timeouts(os.environ),
+        current=(plain,),
+    )
+    with client:
+        page = client.page(plain)
+    if page is None:
+        message = f"{plain} does not exist"
+        raise UsageError("requirements-unreadable", message)
+    return page.text
 
 
 @contextmanager

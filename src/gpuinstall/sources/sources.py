@@ -464,7 +464,7 @@ class Sources(Value):
         logins = self.logins
         if setting.effect.is_reported:
             # Earlier logins, such as the user's, have priority.
-            logins = {**_parse_login(setting.value), **logins}
+            logins = {**parse_login(setting.value), **logins}
         settings = (*self.settings, replace(setting, value=address))
         return replace(
             self, settings=settings, default_index=default_index, logins=logins
@@ -630,7 +630,7 @@ def read_sources(
         is_torch_index_requested=bool(index),
         certificates=next(filter(None, certificates), None),
         policy=read_policy(environ, folder),
-        logins=_parse_login(index or OFFICIAL),
+        logins=parse_login(index or OFFICIAL),
     )
     sources = sources.check_owners(settings, folder)
     for written in settings:
@@ -725,7 +725,7 @@ def url_server(address: str) -> str:
     return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
 
 
-def _parse_login(address: str) -> dict[str, str]:
+def parse_login(address: str) -> dict[str, str]:
     """Return the server and the login in a URL.
 
     Raises:

@@ -30,9 +30,9 @@ OUTPUT = 10_000_000
 """The maximum number of characters of a program's output."""
 
 
-_LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
-"""Variables with library paths, which may contain relative folders."""
 _MODULE_PATH = "PYTHONPATH"
+_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", _MODULE_PATH}
+"""Variables with search paths, which may contain untrusted folders."""
 
 
 class Finished(NamedTuple):
@@ -205,30 +205,27 @@ def run_python(
 def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Remove untrusted folders from the paths of libraries and modules."""
     variables = dict(environ)
-    for name in _LIBRARY_PATHS & variables.keys():
+    for name in _PATHS & variables.keys():
         # ld.so also accepts semicolons as separators.
-        folders = re.split("[:;]", variables.pop(name))
-        absolute = [folder for folder in folders if Path(folder).is_absolute()]
-        if absolute:
-            variables[name] = ":".join(absolute)
-    folders = variables.pop(_MODULE_PATH, "").split(os.pathsep)
-    trusted = [folder for folder in folders if _is_outside_project(folder)]
-    if trusted:
-        variables[_MODULE_PATH] = os.pathsep.join(trusted)
+        folders = re.split(f"[{os.pathsep};]", variables.pop(name))
+        trusted = [folder for folder in folders if Path(folder).is_absolute()]
+        if name == _MODULE_PATH:
+            trusted = [folder for folder in trusted if not _is_in_project(folder)]
+        if trusted:
+            variables[name] = os.pathsep.join(trusted)
     return variables
 
 
-def _is_outside_project(folder: str) -> bool:
-    """Return whether a folder is not in the working folder's project."""
-    if not Path(folder).is_absolute():
-        return False
-    with suppress(OSError):  # the working folder may have been removed
+def _is_in_project(folder: str) -> bool:
+    """Return whether a folder is in the project of the working folder."""
+    try:
         project = find_repository(Path.cwd())
-        paths = (Path(folder), real_path(folder))
-        is_inside = any(path.is_relative_to(project) for path in paths)
-        # The home folder and the folders above it are not projects.
-        return not is_inside or real_path(Path.home()).is_relative_to(project)
-    return True
+    except OSError:  # the working folder was removed
+        return False
+    paths = (Path(folder), real_path(folder))
+    # The home folder and the folders above it are not projects.
+    is_project = not real_path(Path.home()).is_relative_to(project)
+    return is_project and any(path.is_relative_to(project) for path in paths)
 
 
 def _communicate(

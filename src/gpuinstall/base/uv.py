@@ -13,20 +13,10 @@ from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import Value
 
 _HARMLESS = (
-    "UV_CACHE_DIR",
-    "UV_COMPILE_BYTECODE",
-    "UV_CONCURRENT_",
-    "UV_HTTP_",
-    "UV_KEYRING_PROVIDER",
-    "UV_LINK_MODE",
-    "UV_NATIVE_TLS",
-    "UV_NO_CACHE",
-    "UV_OFFLINE",
-    "UV_PYTHON_INSTALL_",
-    "UV_REQUEST_TIMEOUT",
-    "UV_SYSTEM_CERTS",
+    r"UV_(CACHE_DIR|COMPILE_BYTECODE|KEYRING_PROVIDER|LINK_MODE|NATIVE_TLS|NO_CACHE"
+    r"|OFFLINE|REQUEST_TIMEOUT|SYSTEM_CERTS|(CONCURRENT_|HTTP_|PYTHON_INSTALL_).*)"
 )
-"""Prefixes of variables that do not affect the selection of files."""
+"""uv's variables that do not affect the selection of files."""
 
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 """Environment variables that can contain a login.
@@ -120,7 +110,7 @@ def environment(
     variables = {
         name: value
         for name, value in environ.items()
-        if name.startswith(_HARMLESS) or not name.startswith("UV_")
+        if not name.startswith("UV_") or re.fullmatch(_HARMLESS, name)
     }
     # gpuinstall reads uv.toml itself and passes the effective settings to uv.
     variables["UV_NO_CONFIG"] = "1"

@@ -527,8 +527,8 @@ def marker_environment(
         arch: The processor of a Machine document.
         python: The CPython version, ``X.Y`` or ``X.Y.Z``.
     """
-    # X.Y means X.Y.0, so a marker for a later patch release may be false.
-    full = python if python.count(".") > 1 else f"{python}.0"
+    # X.Y means its latest patch release, as for the resolver.
+    full = python if python.count(".") > 1 else f"{python}.99"
     processor = platform_processor(os, arch)
     if os == "windows":
         processor = processor.upper().replace("X86_64", "AMD64")

@@ -332,8 +332,7 @@ def _satisfies(
 def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:
     """Return a machine's marker values for Python ``X.Y``."""
     pythons = [one for one in machine.pythons or () if one.startswith(f"{python}.")]
-    # Without an installed patch release, assume the latest.
-    full = [f"{python}.99", *pythons][-1]
+    full = [python, *pythons][-1]
     return marker_environment(machine.os, machine.arch, full)
 
 

@@ -169,14 +169,35 @@ def test_urls_of_folders_send_no_variable(here, tracker, form):
     check(here, tracker, ["lock", "lock --upgrade"])
 
 
-@pytest.mark.parametrize("form", mostly_heavy(LOCKED, {"wheel"}))
-def test_urls_of_locks_send_no_variable(here, tracker, form):
+def lock_filelock(here: Workshop, entry: str) -> None:
+    """Write a lock in which filelock has another source."""
     here.succeed("lock", "-q", "--target", "cpu")
     document = tomli.loads(here.lock(LOCK))
     others = [one for one in document["packages"] if one["name"] != "filelock"]
-    entry = tomli.loads(LOCKED[form].replace("HOST", tracker.url))
-    locked = {"name": "filelock", "version": "9.0", **entry}
+    locked = {"name": "filelock", "version": "9.0", **tomli.loads(entry)}
     changed = add_seal({**document, "packages": [*others, locked]})
     (here.folder / LOCK).write_text(tomli_w.dumps(changed), "utf-8")
 
+
+@pytest.mark.parametrize("form", mostly_heavy(LOCKED, {"wheel"}))
+def test_urls_of_locks_send_no_variable(here, tracker, form):
+    lock_filelock(here, LOCKED[form].replace("HOST", tracker.url))
+
     check(here, tracker, ["sync", "lock check"])
+
+
+@pytest.mark.parametrize("end", ["?x=.whl", "?x=/y.whl", "?x=.whl#y.whl"])
+@pytest.mark.parametrize("key", ["archive", "sdist"])
+def test_archive_with_wheel_query_is_built(here, tracker, key, end):
+    name = ' name = "filelock-9.0.tar.gz",' if key == "sdist" else ""
+    url = f"{tracker.url}/filelock-9.0.tar.gz{end}"
+    lock_filelock(here, f'{key} = {{{name} url = "{url}", {HASHES} }}')
+    sync = ("sync", "-q", "--target", "cpu")
+
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*sync)
+    binary = here.having(GPUINSTALL_ONLY_BINARY="1").run(*sync)
+
+    assert "is not trusted" in wary.err
+    assert "only-binary forbids building it" in binary.err
+    assert tracker.log == []
+    assert "filelock 9.0 is built from" in here.run(*sync, "--dry-run").err

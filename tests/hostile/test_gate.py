@@ -14,7 +14,9 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.entries import LockGate
+from gpuinstall.lock.file.fit import _find_source_built_family
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
@@ -100,6 +102,12 @@ def test_repository_with_local_path_is_described():
     assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
     [build] = find_source_builds(lock.pylock.packages)
     assert build.origin == "commit aaaaaaaaaaaa of x"
+
+
+def test_torch_archive_next_to_wheel_path_is_rejected():
+    entry = 'archive = {{path = "torch-1-py3-none-any.whl", url = "https://h.example/x-1.zip", {hash}}}'
+    reasons = _find_source_built_family(lock_with(entry, "torch"), load_catalog())
+    assert [reason.code for reason in reasons] == ["wrong-source"]
 
 
 @pytest.mark.parametrize("place", ["", "wheels"])

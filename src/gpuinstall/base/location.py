@@ -55,10 +55,12 @@ class Location(Value):
         try:
             parts = urlsplit(address.strip())
             if parts.scheme == "file":
-                return cls(_LOCAL, os.path.realpath(file_path(parts.path)))
-            if "://" not in address:
-                path = (folder or Path()) / expand_home(address)
+                # As in uv, the path of "file:x" is absolute.
+                path = file_path(f"/{parts.path.removeprefix('/')}")
                 return cls(_LOCAL, os.path.realpath(path))
+            if "://" not in address:
+                joined = (folder or Path()) / expand_home(address)
+                return cls(_LOCAL, os.path.realpath(joined))
             # A fully qualified host name can end in a dot.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)

@@ -50,6 +50,12 @@ def test_reference_and_subdirectory_are_parsed(address, path, reference, subdire
     assert "pw" not in repr(source)
 
 
+def test_file_url_is_absolute(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert parse_source("file:a/x", tmp_path).location.path == "/a/x"
+    assert parse_source("file:///x%20y", tmp_path).location.path == "/x y"
+
+
 @pytest.mark.parametrize(
     "address", ["https://h.example/${HOME}/x.whl", "./${HOME}", "git+${URL}"]
 )

@@ -11,7 +11,6 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.location import SourceKind
 from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
     Constraint,
@@ -250,16 +249,13 @@ def _explain_build_rejection(
 
 def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield locked PyTorch packages that would be built from source."""
-    from_wheels = set()
-    archived = set()
+    built = set()
     for package, entry in lock.package_sources:
-        for source in parse_package_source(package, entry):
-            if not source.is_built:
-                from_wheels.add(package.name)
-            elif source.kind in {SourceKind.SDIST, SourceKind.ARCHIVE}:
-                archived.add(normalize_name(_VERSION.sub("", source.filename)))
-    built = (lock.names & catalog.family) - from_wheels
-    built |= archived & catalog.family
+        sources = () if package.wheels else parse_package_source(package, entry)
+        for source in sources:
+            if source.is_built:
+                named = normalize_name(_VERSION.sub("", source.filename))
+                built |= {package.name, named} & catalog.family
     if built:
         message = f"{' and '.join(sorted(built))} has no wheel, and PyTorch packages are never built from source"
         yield Reason("wrong-source", message)

@@ -115,7 +115,7 @@ def test_sync_reports_project_sources_after_lock(here, evil):
 @pytest.mark.parametrize(
     ("before", "words"),
     [
-        ("lock --target cpu", "export uv"),
+        ("lock --target cpu", "lock check"),
         ("probe", "doctor"),
     ],
 )

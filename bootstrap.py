@@ -639,11 +639,6 @@ def is_shared(folder: Path) -> bool:
     )
 
 
-def has_same_owner(path: Path, other: Path) -> bool:
-    """Return whether two paths belong to the same user."""
-    return path.stat().st_uid == other.stat().st_uid
-
-
 def owner_of(path: Path) -> str:
     """Return the name of a path's owner, or the number without a name."""
     with suppress(KeyError, NotImplementedError):

@@ -174,7 +174,7 @@ def test_workspace_pattern_stays_in_the_repository(here, form, words):
     done = here.run(*words.split())
 
     assert done.status == 2, done.err
-    fault = "at most 10000" if "cycle" in form else "leads outside"
+    fault = "more than 100000 paths" if "cycle" in form else "leads outside"
     assert fault in done.err
     assert "rm " not in done.err
     assert "other" not in done.err

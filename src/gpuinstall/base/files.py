@@ -21,7 +21,7 @@ from pathlib import Path, PureWindowsPath
 from typing import IO, Any
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.base.owners import exposures, has_same_owner, is_shared
+from gpuinstall.base.owners import exposures, is_shared
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 
@@ -76,7 +76,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
     why = None
     try:
         status = target.stat()
-        is_of_owner = has_same_owner(target, file)
+        owner = file.stat().st_uid
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     else:
@@ -85,7 +85,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
             fault = "is a file of the kernel, not of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
-        elif not is_of_owner:
+        elif status.st_uid != owner:
             fault = "belongs to another user"
             why = "paths outside the folder may lead only to files of the same user"
         else:

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from contextlib import suppress
-from glob import glob
 from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from gpuinstall.base.files import (
     check_outside,
     hide_linked_text,
     is_inside,
+    leads_outside,
     parse_toml,
 )
 from gpuinstall.base.owners import is_adoptable
@@ -37,6 +37,7 @@ from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
     Table,
+    expand_pattern,
     find_workspace_members,
     read_index_settings,
     read_poetry_configuration,
@@ -229,8 +230,9 @@ def find_build_files(folder: Path) -> list[str]:
         project = ProjectFile.read(folder / PROJECT, folder)
         for key in project.uv.get("cache-keys", ()):
             pattern = key if isinstance(key, str) else key.get("file", "")
-            if ".." not in pattern and not Path(pattern).is_absolute():
-                files += glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
+            if not leads_outside(pattern):
+                found = filter(isfile, expand_pattern(pattern, folder))
+                files += [os.path.relpath(path, folder) for path in found]
     return files
 
 

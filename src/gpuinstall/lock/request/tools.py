@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.files import (
-    check_count,
     expand_home,
     find_repository,
     is_inside,
@@ -86,6 +85,8 @@ _FALLBACKS = ("supplemental", "explicit")
 _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
 _LOCKS = ("uv.lock", "poetry.lock")
+_MAX_PATHS = 100_000
+"""Maximum number of paths that a part of a pattern matches."""
 _HARMLESS = Effect.HARMLESS
 
 
@@ -350,15 +351,15 @@ def find_workspace_members(workspace: Table, root: Path) -> list[str]:
     """
 
     def find_paths(key: str) -> set[str]:
-        found = (_expand_pattern(one, root) for one in workspace.get(key, ()))
+        found = (expand_pattern(one, root) for one in workspace.get(key, ()))
         return {os.path.relpath(path, root) for path in chain.from_iterable(found)}
 
     paths = sorted(find_paths("members") - find_paths("exclude"))
     return [path for path in paths if isfile(root / path / PROJECT)]
 
 
-def _expand_pattern(pattern: str, root: Path) -> list[Path]:
-    """Return the paths that match a pattern of a workspace.
+def expand_pattern(pattern: str, root: Path) -> list[Path]:
+    """Return the paths that match a pattern in uv's table of a project.
 
     Links can form a cycle, and uv would follow it without end.
 
@@ -370,10 +371,10 @@ def _expand_pattern(pattern: str, root: Path) -> list[Path]:
         found = list[Path]()
         for folder in filter(isdir, places):
             if not is_inside(folder, root):
-                outside = f"{pattern} leads outside {find_repository(root)}"
-                raise ValueError(f"[tool.uv.workspace] {outside}")
+                raise ValueError(f"{pattern} leads outside {find_repository(root)}")
             found += folder.glob(part) if has_magic(part) else [folder / part]
-            check_count(len(found), "paths", f"[tool.uv.workspace] {pattern}")
+            if len(found) > _MAX_PATHS:
+                raise ValueError(f"{pattern} matches more than {_MAX_PATHS} paths")
         places = found
     return places
 

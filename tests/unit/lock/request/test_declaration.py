@@ -217,6 +217,17 @@ def test_cache_keys_list_build_files(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="requires Unix links")
+@pytest.mark.parametrize("pattern", ["**/*.c", "*/*/*/*/*/*/*/*/*.c"])
+def test_cache_keys_end_with_links_in_cycle(tmp_path, pattern):
+    for number in range(10):
+        (tmp_path / f"link{number}").symlink_to(".")
+    (tmp_path / "a.c").touch()
+    write(tmp_path, pyproject__toml=f"[tool.uv]\ncache-keys = ['{pattern}']\n")
+    found = {*find_build_files(tmp_path)} - {"pyproject.toml", "setup.py", "setup.cfg"}
+    assert found == ({"a.c"} if "**" in pattern else set())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="requires Unix links")
 def test_symlink_outside_the_project_is_rejected(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()

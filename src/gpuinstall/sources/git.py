@@ -6,14 +6,14 @@ import re
 import shlex
 import string
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from gpuinstall.base.files import write_atomically
-from gpuinstall.base.location import Location, SourceKind, parse_source
-from gpuinstall.sources.gate import Policy
-from gpuinstall.sources.sources import url_server
+from gpuinstall.base.location import Location, parse_source
+from gpuinstall.sources.sources import Sources, url_server
 
 REFUSED = "outside-trusted-sources"
 """A scheme that Git does not support, and prints in its error message."""
@@ -25,23 +25,16 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 
 def move_git_settings(
-    addresses: Iterable[str],
-    logins: Mapping[str, str],
-    variables: Mapping[str, str],
-    scratch: Path,
-    *,
-    limits: Iterable[tuple[str, str]] = (),
+    sources: Sources, variables: Mapping[str, str], scratch: Path
 ) -> dict[str, str]:
     """Move Git settings and logins from variables into a private file.
 
     Build scripts could read variables, and other users could read a command line.
 
     Args:
-        addresses: The URLs in requirements and constraints.
-        logins: ``user:password`` by scheme, host, and port.
+        sources: The sources, with logins and the URLs in requirements.
         variables: The variables for uv, which may contain git settings.
         scratch: The temporary folder of the run.
-        limits: The settings that limit the hosts.
     """
     kept = {
         name: value
@@ -53,23 +46,23 @@ def move_git_settings(
     for number in range(int(count) if count.isdecimal() else 0):
         key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
         settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
-    # ``git -c`` sets this variable.
-    for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
-        key, _, value = word.partition("=")
-        settings.append((key, value))
-    for address in addresses:
+    with suppress(ValueError):  # Git rejects an unbalanced quote, too
+        # ``git -c`` sets this variable.
+        for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
+            key, _, value = word.partition("=")
+            settings.append((key, value))
+    for address in sources.addresses:
         parts = urlsplit(address)
-        login = logins.get(url_server(address))
+        login = sources.logins.get(url_server(address))
         if login and parts.scheme.startswith("git+http"):
             user, _, password = login.partition(":")
             basic = b64encode(f"{user}:{password}".encode()).decode()
             key = f"http.{url_server(address)}/.extraHeader"
             settings.append((key, f"Authorization: Basic {basic}"))
-    limited = list(limits)
-    if limited:
+    if not sources.policy.trusts_folder and sources.policy.trusted_sources:
+        settings += _limit_repositories(sources)
         # Otherwise, uv would ask GitHub for the commits of its repositories.
         kept["UV_NO_GITHUB_FAST_PATH"] = "1"
-    settings += limited
     if not settings:
         return kept
     file = scratch / "gitconfig"
@@ -92,26 +85,17 @@ def _format_git_setting(setting: tuple[str, str]) -> str:
     return f'[{head}]\n\t{name} = "{written}"\n'
 
 
-def limit_repositories(
-    policy: Policy, addresses: Iterable[str]
-) -> Iterator[tuple[str, str]]:
+def _limit_repositories(sources: Sources) -> Iterator[tuple[str, str]]:
     """Yield the settings with which Git contacts only ``trusted-sources``.
 
     Otherwise, a trusted repository could redirect Git to any server, or have any
     submodules. Git replaces the longest matching prefix of a URL, and fails for an
     unknown scheme. If Git skipped submodules, uv would cache incomplete repositories.
-
-    Args:
-        policy: The user's rules. Without a list, and in a trusted folder, Git has no
-            limits.
-        addresses: The URLs in requirements, which ``gate`` has checked.
     """
-    if policy.trusts_folder or not policy.trusted_sources:
-        return
-    sources = [parse_source(address) for address in addresses]
-    requested = [one.location for one in sources if one.kind is SourceKind.REPOSITORY]
     trusted = set[str]()
-    for location in (*policy.trusted_sources, *requested):
+    # ``gate`` has checked the requirements.
+    requested = [parse_source(address).location for address in sources.addresses]
+    for location in (*sources.policy.trusted_sources, *requested):
         trusted |= _format_prefixes(location)
     refusal = f"url.{REFUSED}://.insteadOf"
     yield "http.followRedirects", "false"

@@ -26,7 +26,7 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
-from gpuinstall.sources.git import limit_repositories, move_git_settings
+from gpuinstall.sources.git import move_git_settings
 from gpuinstall.sources.sources import (
     OFFICIAL,
     Sources,
@@ -178,17 +178,12 @@ def open_session(
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
             # All uv processes of this run share one temporary cache.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
+        own = replace(sources, logins=logins)
         yield Session(
-            replace(sources, logins=logins),
+            own,
             client,
             JsonCache(own_cache_folder() / "hashes", FileHash),
-            move_git_settings(
-                sources.addresses,
-                logins,
-                variables,
-                scratch,
-                limits=limit_repositories(sources.policy, sources.addresses),
-            ),
+            move_git_settings(own, variables, scratch),
             Path(sys.executable),
             reporter,
             scratch,

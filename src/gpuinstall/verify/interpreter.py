@@ -101,12 +101,7 @@ class Interpreter(Value):
 def inspect_interpreter(python: Path) -> Interpreter:
     """Find an interpreter's torch, or raise UsageError if it fails."""
     isolated_look = (python, "-I", "-B", LOOK)
-    plain_look: list[str | Path] = [
-        python,
-        "-B",
-        str(LOOK),
-        *map(str, _list_first_folders()),
-    ]
+    plain_look = [str(python), "-B", str(LOOK), *map(str, _list_first_folders())]
     # Run both in parallel, because starting Python takes most of the time.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(run_script, FoundTorch, isolated_look)

@@ -108,7 +108,12 @@ class KernelRun(Value):
         excluded = {*INTERPRETING, *without}
         environ = {
             name: value for name, value in os.environ.items() if name not in excluded
-        } | _temporary_folder()
+        }
+        # Unlike /tmp, this folder allows compiled code.
+        temporary = own_cache_folder() / "temporary"
+        with suppress(InstallationError):
+            make_private_folder(temporary)
+            environ["TMPDIR"] = str(temporary)
         for target in targets:
             # The device's variables override a user's CUDA_VISIBLE_DEVICES.
             variables = environ | target.environment
@@ -142,15 +147,6 @@ class KernelRun(Value):
             script,
             json.dumps(options),
         ]
-
-
-def _temporary_folder() -> dict[str, str]:
-    """Return a TMPDIR that allows compiled code, unlike a noexec /tmp."""
-    folder = own_cache_folder() / "temporary"
-    with suppress(InstallationError):
-        make_private_folder(folder)
-        return {"TMPDIR": str(folder)}
-    return {}
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:

@@ -15,7 +15,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import read_project_constraints, user_folder
 from gpuinstall.sources.gate import Policy
-from gpuinstall.sources.git import REFUSED, limit_repositories, move_git_settings
+from gpuinstall.sources.git import REFUSED, move_git_settings
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     create_reference_settings,
@@ -242,10 +242,11 @@ def test_git_credentials_are_passed_in_a_file(tmp_path, key, value, by_option):
     }
     if by_option:
         variables = {"GIT_CONFIG_PARAMETERS": f"'{key}'='{value}'"}
-    address = "git+https://other.example/x"
-    logins = {"https://other.example": "me:s3cret"}
+    address = "git+https://me:s3cret@other.example/x"
+    settings = RequirementsFile.from_lines(required(address)).settings
+    sources = Sources().add_settings(settings)
 
-    made = move_git_settings([address], logins, variables, tmp_path)
+    made = move_git_settings(sources, variables, tmp_path)
 
     environ = {**os.environ, **made}
     assert process.run(["git", "config", key], env=environ).out == f"{value}\n"
@@ -304,8 +305,11 @@ def test_git_contacts_only_trusted_sources(tmp_path):
     texts = ("https://git.example/team", "https://own.example/", "ssh://s.example/x")
     listed = tuple(map(Location.parse, texts))
     policy = Policy(trusts_folder=False, trusted_sources=listed)
-    limits = limit_repositories(policy, ["git+https://asked.example/tool.git@v1"])
-    made = move_git_settings([], {}, {}, tmp_path, limits=limits)
+    lines = required("git+https://asked.example/tool.git@v1")
+    sources = Sources(policy=policy).add_settings(
+        RequirementsFile.from_lines(lines).settings
+    )
+    made = move_git_settings(sources, {}, tmp_path)
     reachable = {
         "https://git.example/team/tool",
         "https://own.example/any",
@@ -333,4 +337,5 @@ def test_git_contacts_only_trusted_sources(tmp_path):
     assert {address for address in reachable if rewrite(address) != address} == set()
     allowed = [one for one in refused if not rewrite(one).startswith(REFUSED)]
     assert allowed == []
-    assert list(limit_repositories(Policy(trusted_sources=listed), [])) == []
+    trusting = replace(sources, policy=Policy(trusted_sources=listed))
+    assert move_git_settings(trusting, {}, tmp_path) == {}

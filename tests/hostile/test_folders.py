@@ -3,6 +3,7 @@
 import os
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,22 @@ def test_constraints_by_url_are_read(here):
     lock = (here.folder / "pylock.cpu.toml").read_text("utf-8")
     assert "torch<2.15" in lock
     assert SECRET not in lock + done.out + done.err + locked.err
+
+
+def test_member_uses_a_source_of_its_root(here):
+    (here.folder / ".git").mkdir()
+    root = '[tool.uv.sources]\nlib = { path = "libs/lib" }\n'
+    app = PROJECT.replace("lib", "app") + 'dependencies = ["lib", "torch"]\n'
+    for name, text in {
+        "pyproject.toml": f'{root}[tool.uv.workspace]\nmembers = ["app"]\n',
+        "app/pyproject.toml": app,
+        "libs/lib/pyproject.toml": PROJECT,
+    }.items():
+        (here.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (here.folder / name).write_text(text, "utf-8")
+    member = replace(here, folder=here.folder / "app")
+
+    done = member.run("lock", "--target", "cpu")
+
+    assert done.status == 0, done.err
+    assert "../libs/lib" in (member.folder / "pylock.cpu.toml").read_text("utf-8")

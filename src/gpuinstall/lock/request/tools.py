@@ -17,8 +17,8 @@ from typing import Any
 from gpuinstall.base.files import (
     expand_home,
     find_repository,
-    is_inside,
     parse_toml,
+    real_path,
 )
 from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
@@ -366,12 +366,13 @@ def expand_pattern(pattern: str, root: Path) -> list[Path]:
     Raises:
         ValueError: The pattern leads outside the repository, or lists too many files.
     """
+    repository = find_repository(root)
     places = [root]
     for part in Path(pattern).parts:
         found = list[Path]()
         for folder in filter(isdir, places):
-            if not is_inside(folder, root):
-                raise ValueError(f"{pattern} leads outside {find_repository(root)}")
+            if not real_path(folder).is_relative_to(repository):
+                raise ValueError(f"{pattern} leads outside {repository}")
             found += folder.glob(part) if has_magic(part) else [folder / part]
             if len(found) > _MAX_PATHS:
                 raise ValueError(f"{pattern} matches more than {_MAX_PATHS} paths")

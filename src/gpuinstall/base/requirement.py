@@ -249,7 +249,8 @@ class Constraint(Requirement):
 
 def is_remote(address: str) -> bool:
     """Return whether a URL is not a path on this machine."""
-    return re.match(_SCHEME, address) is not None
+    # A dot belongs to a file name, as in "pyproject.toml:group".
+    return re.match(r"(?i)[a-z][a-z0-9+-]+:", address) is not None
 
 
 def is_http_url(address: str | None) -> bool:

@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.requirement import Constraint
     from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.request.declaration import Declaration
     from gpuinstall.lock.request.pyproject import PartContents
     from gpuinstall.project.run import Project
 
 
-def find_requested_parts(project: Project, request: Request) -> frozenset[Part]:
+def find_requested_parts(declaration: Declaration, request: Request) -> frozenset[Part]:
     """Return the requested extras and dependency groups of a project.
 
     Raises:
         UsageError: Two requested extras or groups conflict.
     """
-    declaration = project.contents.declaration
     names = (split_part(name) for name in (*request.files, *request.selected))
     parts = {part for file, part in names if part and file == PROJECT}
     parts.update(declaration.default_parts)
@@ -81,7 +82,7 @@ def find_torch_constraints(
     declaration = project.contents.declaration
     if declaration.alternatives or "torch" in requirement_names(request.requirements):
         return ()
-    omitted = _find_omitted_parts(project, request)
+    omitted = _find_omitted_parts(declaration, request)
     extras = [one for one in omitted if one.part.kind == "extra" and one.torch]
     if not extras:
         return ()
@@ -113,20 +114,22 @@ def find_torch_constraints(
     return tuple(dict.fromkeys(limits))
 
 
-def _find_omitted_parts(project: Project, request: Request) -> list[PartContents]:
+def _find_omitted_parts(
+    declaration: Declaration, request: Request
+) -> list[PartContents]:
     """Return unrequested extras and groups that require torch packages."""
-    requested = find_requested_parts(project, request)
-    declared = project.contents.declaration.omitted
-    return [one for one in declared if one.part not in requested]
+    requested = find_requested_parts(declaration, request)
+    return [one for one in declaration.omitted if one.part not in requested]
 
 
-def report_omitted(project: Project, request: Request) -> None:
+def report_omitted(
+    declaration: Declaration, request: Request, reporter: Reporter
+) -> None:
     """Report extras and groups that require torch but are not selected."""
-    parts = [one.part for one in _find_omitted_parts(project, request)]
+    parts = [one.part for one in _find_omitted_parts(declaration, request)]
     if parts:
         options = ", ".join(map(str, parts))
-        message = f"not selected in {PROJECT}: {options}"
-        project.reporter.step("Extras", message)
+        reporter.step("Extras", f"not selected in {PROJECT}: {options}")
 
 
 def list_locked_versions(
@@ -136,7 +139,7 @@ def list_locked_versions(
     lock = project.contents.project_lock
     if lock is None:
         return ()
-    parts = find_requested_parts(project, request)
+    parts = find_requested_parts(project.contents.declaration, request)
     markers = create_marker_values(request, machine, project.catalog)
     return find_locked_versions(lock, markers, parts)
 
@@ -184,10 +187,11 @@ def select_extras(
     Raises:
         NoBuildError: No extra in a conflicting set has a compatible build.
     """
-    alternatives = project.contents.declaration.alternatives
+    declaration = project.contents.declaration
+    alternatives = declaration.alternatives
     if project.settings.only or request.selected or not alternatives:
         return prefer_locked_versions(project, request, machine)
-    requested = find_requested_parts(project, request)
+    requested = find_requested_parts(declaration, request)
     whole = choose(machine, request, catalog)
     # The resolution of this request reports why no build is compatible.
     if isinstance(whole, Rejected):
@@ -200,21 +204,21 @@ def select_extras(
                 environment = create_marker_values(request, machine, catalog)
                 request = _add_extra(selected, request, environment)
             if not quiet:
-                _report_selection(project, selected, members)
+                _report_selection(selected, members, project.reporter)
     return prefer_locked_versions(project, request, machine)
 
 
 def _report_selection(
-    project: Project, selected: PartContents | None, members: Sequence[PartContents]
+    selected: PartContents | None, members: Sequence[PartContents], reporter: Reporter
 ) -> None:
     others = ", ".join(str(one.part) for one in members if one is not selected)
     if selected is None:
         message = f"none selected, because {PROJECT} has none for the CPU: {others}"
-        project.reporter.step("Extras", message)
+        reporter.step("Extras", message)
         return
     message = f"{selected.part.name} of {PROJECT}, selected for this machine"
     message += f"; others: {others}" if others else ""
-    project.reporter.step(selected.part.kind.title(), message)
+    reporter.step(selected.part.kind.title(), message)
 
 
 def _find_compatible_extras(

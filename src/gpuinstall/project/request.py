@@ -41,9 +41,12 @@ from gpuinstall.sources.requirements_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from gpuinstall.base.requirement import Requirement
+    from gpuinstall.lock.request.declaration import Declaration
     from gpuinstall.project.run import Project
+    from gpuinstall.sources import Sources
 
 _FIRST_SOURCE_FIELDS = (
     "python",
@@ -145,7 +148,7 @@ def _report_files(project: Project, request: Request) -> None:
         if preferred:
             message += f"; {len(preferred)} versions from its own lock file"
         reporter.step("Project", message)
-    report_omitted(project, request)
+    report_omitted(declared, request, reporter)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is ignored; to install its packages: {export}")
     for name, conda in _find_conda_requests(project):
@@ -210,7 +213,9 @@ def _complete_request(
         revision=listed.revision,
         preferred_pythons=project.preferred_pythons,
         managed_pythons=request.managed_pythons and not request.sourcing.offline,
-        build_files_digest=_hash_build_files(requirements, project),
+        build_files_digest=_hash_build_files(
+            requirements, project.folder, project.markers
+        ),
         sourcing=project.sourcing,
     )
     return prefer_locked_versions(project, completed, project.machine)
@@ -226,12 +231,13 @@ def _order_requests(
     reports the override.
     """
     request = project.settings.request
-    extra = _find_extra_backend(project, listed)
+    contents = project.contents
+    extra = _find_extra_backend(contents.declaration, project.markers, listed)
     files = (
         extra,
-        project.contents.config,
+        contents.config,
         *(conda.request for _, conda in _find_conda_requests(project)),
-        _read_settings_backend(project),
+        _find_settings_backend(project.sources, project.markers),
     )
     setting = next(
         filter(lambda one: one.backend, files),
@@ -278,25 +284,27 @@ def _find_backend_override(project: Project, tag: str) -> tuple[str, bool]:
     return "", True
 
 
-def _read_settings_backend(project: Project) -> Request:
+def _find_settings_backend(sources: Sources, markers: Mapping[str, str]) -> Request:
     """Return a request for the backend that a project setting selects.
 
     The project's settings take precedence over the user's configuration.
     """
-    settings = sorted(project.sources.settings, key=lambda one: one.is_own)
+    settings = sorted(sources.settings, key=lambda one: one.is_own)
     for setting in settings:
         tag = setting.backend
-        if tag and setting.applies_in(project.markers):
+        if tag and setting.applies_in(markers):
             place = TextOrigin(str(setting.file), setting.row.key, setting.line)
             return _make_backend_request(tag, place)
     return FOLDER_REQUEST
 
 
-def _find_extra_backend(project: Project, listed: Request) -> Request:
+def _find_extra_backend(
+    declaration: Declaration, markers: Mapping[str, str], listed: Request
+) -> Request:
     """Return a request for the backend that an extra or group selects."""
-    requested = find_requested_parts(project, listed)
-    for member in chain.from_iterable(project.contents.declaration.alternatives):
-        tag = member.find_backend(project.markers)
+    requested = find_requested_parts(declaration, listed)
+    for member in chain.from_iterable(declaration.alternatives):
+        tag = member.find_backend(markers)
         if tag and member.part in requested:
             return _make_backend_request(tag, TextOrigin(str(member.part)))
     return FOLDER_REQUEST
@@ -337,13 +345,14 @@ def _check_python(
         )
 
 
-def _hash_build_files(requirements: Iterable[Requirement], project: Project) -> str:
+def _hash_build_files(
+    requirements: Iterable[Requirement], folder: Path, markers: Mapping[str, str]
+) -> str:
     """Return a digest of the build files in requested local folders.
 
     Raises:
         UsageError: A local path that the request requires does not exist.
     """
-    folder = project.folder
     # The resolver rejects a torch requirement with a local path.
     located = [one for one in requirements if one.path and one.name != "torch"]
     for one in located:
@@ -351,7 +360,7 @@ def _hash_build_files(requirements: Iterable[Requirement], project: Project) -> 
         if exists(folder / expand_home(path)):
             continue
         place = f"{one.origin}: " if one.origin.is_in_file else ""
-        if one.marker is None or one.applies_in(project.markers):
+        if one.applies_in(markers):
             raise UsageError(
                 "requirement-not-there",
                 f"{place}{path} does not exist",

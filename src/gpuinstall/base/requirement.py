@@ -253,6 +253,11 @@ def is_remote(address: str) -> bool:
     return re.match(r"(?i)[a-z][a-z0-9+-]+:", address) is not None
 
 
+def is_url(address: str) -> bool:
+    """Return whether an argument is a whole URL, not a path or FILE:GROUP."""
+    return re.match(_WHOLE_SCHEME, address) is not None
+
+
 def is_http_url(address: str | None) -> bool:
     """Return whether an address is an HTTP or HTTPS URL."""
     return re.match(r"(?i)https?://", address or "") is not None

@@ -25,6 +25,7 @@ from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
     TextOrigin,
+    is_url,
     parse_requirement,
 )
 from gpuinstall.base.shell import quote_word
@@ -62,7 +63,7 @@ class _OptionRow(Value):
 
 def _relocate_path(value: str, folder: Path) -> str:
     # A group follows a colon: pyproject.toml:dev
-    return value if value == STDOUT or "://" in value else str(folder / value)
+    return value if value == STDOUT or is_url(value) else str(folder / value)
 
 
 def _relocate_marked_path(value: str, folder: Path) -> str:
@@ -621,7 +622,7 @@ def _read_stream(name: str, *, offline: bool) -> RequirementsFile | None:
         parse_requirements,
     )
 
-    if "://" in name:
+    if is_url(name):
         # Slow to import.
         from gpuinstall.sources.session import read_remote_text
 

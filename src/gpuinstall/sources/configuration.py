@@ -633,7 +633,8 @@ def _format_rule_value(key: str, value: object, values: list[Any]) -> tuple[str,
         for value in values
         for one in (value.get("requires-dist", ()) if key != _OVERRIDES else (value,))
     ]
-    is_by_url = any(parse_requirement(one).url for one in required)
+    origin = TextOrigin(key=key)
+    is_by_url = any(parse_requirement(one, origin).url for one in required)
     return (f"{key} (by URL)", text) if is_by_url else (key, json.dumps(values))
 
 

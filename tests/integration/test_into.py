@@ -308,6 +308,43 @@ def embedded_like(workshop):
     return prefix
 
 
+
+def relocatable_venv(workshop):
+    """Create a relocatable virtual environment with uv."""
+    venv = workshop.folder / "app"
+    words = ("venv", "--no-project", "--relocatable", "--python", sys.executable)
+    succeed([uv.uv(), *words, venv], env=workshop.environment)
+    return venv
+
+
+@pytest.mark.parametrize(
+    ("make", "python"),
+    [
+        (plain_venv, "bin/python"),
+        (relocatable_venv, "bin/python"),
+        (conda_like, "bin/python"),
+        (embedded_like, "python.exe"),
+    ],
+)
+def test_installed_scripts_start_the_environments_python(
+    workshop, stand_in_folder, play, make, python
+):
+    play(NO_GPU)
+    modules = {
+        "tool/__init__.py": "import sys\ndef main(): print(sys.prefix)\n",
+        "tool-1.0.dist-info/entry_points.txt": "[console_scripts]\ntool = tool:main\n",
+    }
+    make_wheel(stand_in_folder / "simple", "tool", "1.0", modules=modules)
+    environment = make(workshop)
+    into = ("install", "--into", "--python", str(environment / python))
+    workshop.succeed(*into, "torch==2.13.0", "tool")
+    for folder in (environment, environment.with_name("moved")):
+        if make is relocatable_venv or folder == environment:
+            environment.rename(folder)
+            environment = folder
+            done = process.run([folder / "bin/tool"])
+            assert (done.out, done.err) == (f"{folder}\n", "")
+
 def test_verify_reports_damage_of_a_portable_python(workshop, play):
     play(NO_GPU)
     environment = embedded_like(workshop)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base import uv
@@ -86,8 +87,14 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
     if planned.change.is_rebuild:
         _create_environment(fit, staging, project)
         relocate_activation(staging, place.venv)
-    elif place.is_managed and (planned.change.comes or existing.lacks_pip):
-        _create_overlay_environment(place, staging, session)
+    elif planned.change.comes or existing.lacks_pip:
+        try:
+            _create_overlay_environment(place, staging, session)
+        except InstallationError:
+            # A portable Python may be unable to create a virtual environment.
+            if _is_staging_relocatable(place):
+                raise
+            python = None
     keeps_guard = not planned.change.is_rebuild and _is_guard_kept(
         existing, fit, project
     )
@@ -108,12 +115,6 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
             _write_guard(fit, absent.result(), planned.change.comes, existing, project)
     if place.is_managed:
         write_atomically(staging / fit.lock.name, fit.lock.text)
-    elif "torch" in planned.change.comes:
-        try:
-            _create_overlay_environment(place, staging, session)
-        except InstallationError:
-            # A portable Python may be unable to create a virtual environment.
-            python = None
     return UnpackedPackages(replace(planned, fit=fit), python, packages)
 
 
@@ -147,6 +148,19 @@ def _create_overlay_environment(
     ]
     write_atomically(
         packages_folders(staging)[0] / "zz_others.pth", "".join(lines), is_cached=True
+    )
+
+
+def _is_staging_relocatable(place: EnvironmentPaths) -> bool:
+    """Return whether moved scripts start the environment's interpreter.
+
+    Relocatable scripts start the ``python`` in their own folder. A portable Python on Windows
+    has its scripts in another folder.
+    """
+    scripts = place.root / place.path_below_root("bin/")
+    python = scripts / interpreter(place.staging).name
+    return place.is_managed or (
+        exists(python) and python.samefile(place.find_interpreter())
     )
 
 
@@ -287,7 +301,7 @@ def _check_files(
         )
     # uv installs in parallel. Reinstall packages with shared files in order.
     for locked in planned.fit.lock.pylock.packages:
-        if place.is_managed and locked.name in overlapping & names:
+        if _is_staging_relocatable(place) and locked.name in overlapping & names:
             # With --reinstall, uv would download it again.
             command = uv.pip_command("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.open_session())
@@ -403,8 +417,8 @@ def _unpack_into_staging(
     for name in refreshed:
         words += ["--refresh-package", name]
     python = interpreter(place.staging)
-    if not place.is_managed:
-        # The scripts must start the interpreter of the final environment.
+    if not _is_staging_relocatable(place):
+        # uv writes the interpreter's path into the scripts.
         python = place.find_interpreter()
         words += ["--prefix", str(place.staging)]
     command = uv.pip_command("install", python, *words)

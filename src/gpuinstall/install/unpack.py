@@ -273,12 +273,12 @@ def _check_files(
     names = planned.change.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
-    for loss in find_damage(packages, with_edits=False):
+    for loss in find_damage(packages):
         clean = join_command((uv.uv(), "cache", "clean", loss.package.name))
         raise InstallationError(
             "cache-damaged",
             loss.message,
-            why="uv's cache has the same damaged file, because environments share its files",
+            why="uv's cache has the same file, because environments share its files",
             hint=f"{clean}   # then run it again",
         )
     new = tuple(package for package in packages if package.name in names)

@@ -308,7 +308,6 @@ def embedded_like(workshop):
     return prefix
 
 
-
 def relocatable_venv(workshop):
     """Create a relocatable virtual environment with uv."""
     venv = workshop.folder / "app"
@@ -344,6 +343,7 @@ def test_installed_scripts_start_the_environments_python(
             environment = folder
             done = process.run([folder / "bin/tool"])
             assert (done.out, done.err) == (f"{folder}\n", "")
+
 
 def test_verify_reports_damage_of_a_portable_python(workshop, play):
     play(NO_GPU)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
 from functools import cache
-from os.path import exists, lexists
+from os.path import exists
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gpuinstall.base.text import join_names
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    RecordedFile,
     compute_record_digest,
     file_size,
     find_written_files,
 )
 
+FileDamage = Literal["lost", "edited"]
 Kind = Literal["no-record", "lost", "edited"]
 CA_BUNDLE = "cacert.pem"
 """certifi's CA bundle, to which companies and images add certificates."""
@@ -52,71 +55,163 @@ class Damage(NamedTuple):
                 return f"{name} is damaged: {count}: {self.files[0]}"
 
 
+class Hashing(Enum):
+    """The files whose content is compared with RECORD."""
+
+    NONE = 0
+    NEWER = 1
+    """Files whose size differs, or that were written after the package."""
+    ALL = 2
+    """All files except large ones that were not written after the package."""
+
+
+class InstallTimes(NamedTuple):
+    """The times at which a package was written, in nanoseconds."""
+
+    unpacked: int
+    """The time of hard links to uv's cache."""
+    installed: int
+
+    @classmethod
+    def of(cls, package: InstalledPackage) -> InstallTimes:
+        """Read the times of a package's metadata."""
+        # Installers write these files last. RECORD may have been touched later.
+        last = (_modification_time(package.record / one) for one in _LAST_WRITTEN)
+        unpacked = _modification_time(package.record / "METADATA")
+        return cls(unpacked, min(filter(None, last), default=0))
+
+
+_LAST_WRITTEN = ("INSTALLER", "RECORD")
+_HASHED_SIZE = 1 << 20
+"""The largest file in bytes that is always hashed with ``Hashing.ALL``.
+
+Its times do not show an edit if the metadata was copied later. The 12,000 small files of
+torch take about a second.
+"""
+
+
+def compare_file(
+    path: str, row: RecordedFile, times: InstallTimes, hashing: Hashing
+) -> FileDamage | None:
+    """Compare an installed file with its RECORD entry.
+
+    Compiled modules and RECORD itself cannot contain a user's changes.
+
+    Args:
+        path: The file.
+        row: The entry.
+        times: The times at which the package was written.
+        hashing: The files to hash.
+
+    Returns:
+        None: the file is unchanged. Without its hash, an edit is not found.
+    """
+    is_strict = hashing is Hashing.ALL
+    is_generated = path.endswith((".pyc", "/RECORD"))
+    try:
+        status = os.lstat(path) if is_strict else os.stat(path)  # noqa: PTH116  creating a Path takes longer than the stat
+    except OSError:
+        return "lost" if is_strict or (row.size and not is_generated) else None
+    is_regular = stat.S_ISREG(status.st_mode)
+    if is_regular and is_generated:
+        return None
+    if not is_strict and (status.st_size < row.size or hashing is Hashing.NONE):
+        return "lost" if status.st_size < row.size else None
+    written = times.unpacked if status.st_nlink > 1 else times.installed
+    is_same = status.st_size == row.size and status.st_mtime_ns <= written
+    if is_strict:
+        # Programs cannot set the ctime of a file.
+        is_same &= status.st_size > _HASHED_SIZE
+        is_same &= status.st_ctime_ns <= times.installed
+    has_digest = bool(row.digest) and is_regular
+    if has_digest and not is_same:
+        with suppress(OSError):
+            is_same = compute_record_digest(path) == row.digest
+    if is_strict:
+        return None if is_same and has_digest else "edited"
+    return None if is_same or not row.digest else "edited"
+
+
 def find_damage(
-    packages: Iterable[InstalledPackage], *, with_edits: bool = True
+    packages: Iterable[InstalledPackage], hashing: Hashing = Hashing.NEWER
 ) -> Iterator[Damage]:
     """Yield each damaged package with its missing, truncated, or edited files.
 
+    A file that several packages write is intact if it equals one of their entries.
+
     Args:
-        packages: The packages. Files that several packages write are ignored.
-        with_edits: Whether to include edited files.
+        packages: The packages.
+        hashing: The files to hash. Scripts and data are checked only with ``ALL``.
     """
     packages = tuple(packages)
 
     # Find the files of several packages only if a package is damaged.
     @cache
-    def shared() -> set[str]:
-        # Strings are faster than Path for 12,000 files.
-        counts = Counter(
-            f"{package.record.parent}{os.sep}{row.path}"
-            for package in packages
-            for row in package.read_files()
-        )
-        return {path for path, count in counts.items() if count > 1}
+    def entries() -> dict[str, list[tuple[RecordedFile, InstallTimes]]]:
+        found = defaultdict(list)
+        for package in packages:
+            times = InstallTimes.of(package)
+            for path, row in _list_files(package, hashing).items():
+                found[path].append((row, times))
+        return found
 
     for package in packages:
-        damage = _find_loss(package, shared)
-        if damage is None and with_edits:
-            damage = _find_edits(package, shared)
-        if damage:
-            yield damage
+        if package.has_lost_record():
+            # A power cut may have truncated cached files too.
+            record = (f"{package.record.name}/RECORD",)
+            yield Damage(package, "no-record", record, is_in_cache=True)
+            continue
+        times = InstallTimes.of(package)
+        files = _list_files(package, hashing)
+        damaged: dict[str, list[str]] = {"lost": [], "edited": []}
+        for path, row in files.items():
+            kind = compare_file(path, row, times, hashing)
+            if kind and all(
+                compare_file(path, *entry, hashing) for entry in entries()[path]
+            ):
+                damaged[kind].append(path)
+        yield from _describe_damage(package, files, **damaged)
 
 
-def _find_edits(
-    package: InstalledPackage, shared: Callable[[], Collection[str]]
-) -> Damage | None:
-    folder = package.record.parent
-    edited = tuple(
-        path
-        for path in _find_edited_files(package)
-        if str(folder / path) not in shared() and not path.endswith(CA_BUNDLE)
-    )
-    return _edited(package, edited) if edited else None
+def _list_files(package: InstalledPackage, hashing: Hashing) -> dict[str, RecordedFile]:
+    """Return the rows of RECORD by the paths of their files."""
+    # Strings are faster than Path for 12,000 files.
+    folder = f"{package.record.parent}{os.sep}"
+    is_all = hashing is Hashing.ALL
+    rows = package.read_record() if is_all else package.read_files()
+    return {folder + row.path: row for row in rows}
 
 
-def _edited(package: InstalledPackage, files: tuple[str, ...]) -> Damage:
-    paths = [package.record.parent / file for file in files]
-    is_linked = any(exists(path) and path.stat().st_nlink > 1 for path in paths)
-    return Damage(package, "edited", files, is_linked)
+def _describe_damage(
+    package: InstalledPackage,
+    files: Mapping[str, RecordedFile],
+    lost: Iterable[str],
+    edited: Iterable[str],
+) -> Iterator[Damage]:
+    """Yield the lost or else the edited files of a package, if any.
+
+    Args:
+        package: The package.
+        files: Its RECORD entries by path.
+        lost: The missing and truncated files.
+        edited: The files with other contents.
+    """
+    if lost:
+        paths = tuple(files[path].path for path in lost)
+        total = sum(row.size > 0 for row in files.values())
+        yield Damage(package, "lost", paths, any(map(exists, lost)), total)
+        return
+    # certifi's CA bundle may have additional certificates.
+    edited = [path for path in edited if not path.endswith(CA_BUNDLE)]
+    # Modules are listed before scripts and data, such as "../../../bin/tool".
+    paths = tuple(sorted((files[one].path for one in edited), key=_is_outside))
+    if paths:
+        is_linked = any(Path(one).lstat().st_nlink > 1 for one in edited)
+        yield Damage(package, "edited", paths, is_linked)
 
 
-def _find_loss(
-    package: InstalledPackage, shared: Callable[[], Collection[str]]
-) -> Damage | None:
-    if package.has_lost_record():
-        # A power cut may have truncated cached files too.
-        return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
-    folder = package.record.parent
-    lost = tuple(
-        path
-        for path in package.find_damaged_files()
-        if str(folder / path) not in shared()
-    )
-    if not lost:
-        return None
-    is_cut = any(exists(folder / path) for path in lost)
-    total = sum(file.size > 0 for file in package.read_files())
-    return Damage(package, "lost", lost, is_cut, total)
+def _is_outside(path: str) -> bool:
+    return path.startswith("../")
 
 
 def is_configuration_lost(venv: Path) -> bool:
@@ -124,46 +219,10 @@ def is_configuration_lost(venv: Path) -> bool:
     return file_size(venv / "pyvenv.cfg") == 0
 
 
-def _find_edited_files(package: InstalledPackage) -> Iterator[str]:
-    """Yield the installed files whose digest differs from RECORD.
-
-    Only files whose size or time differs are hashed. Missing and empty files are
-    ignored. Scripts and data outside the packages folder are not checked.
-    """
-    folder = f"{package.record.parent}{os.sep}"
-    unpacked = _modification_time(package.record / "METADATA")
-    installed = _modification_time(package.record / "RECORD")
-    for row in package.read_files():
-        if not row.digest:
-            continue
-        with suppress(OSError):
-            status = os.stat(folder + row.path)  # noqa: PTH116  creating a Path takes longer than the stat
-            # A hard link to uv's cache has the time at which uv unpacked the wheel.
-            written = unpacked if status.st_nlink > 1 else installed
-            is_as_installed = (
-                status.st_size == row.size and status.st_mtime_ns <= written
-            )
-            if is_as_installed or not status.st_size:
-                continue
-            if compute_record_digest(folder + row.path) != row.digest:
-                yield row.path
-
-
-_HASHED_SIZE = 1 << 20
-"""The largest file in bytes that is always hashed.
-
-Its times do not show an edit if the metadata was copied later. The 12,000 small files of
-torch take about a second.
-"""
-
-
 def find_intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
     """Return the installed files that match their hash in a RECORD.
-
-    Large files, such as CUDA libraries, are hashed only if they were written after their
-    metadata. Compiled modules and RECORD itself cannot contain a user's changes.
 
     Args:
         packages: The packages.
@@ -172,64 +231,12 @@ def find_intact_files(
     """
     intact = set[str]()
     for package in packages:
-        unpacked = _modification_time(package.record / "METADATA")
-        # Installers write these files last. RECORD may have been touched later.
-        installed = min(
-            _modification_time(package.record / name)
-            for name in ("INSTALLER", "RECORD")
-        )
+        times = InstallTimes.of(package)
         for name, row in find_written_files(package, root).items():
-            if name not in names:
-                continue
             path = f"{root}{os.sep}{name}"
-            with suppress(OSError):
-                status = os.lstat(path)
-                is_compiled = name.endswith((".pyc", "/RECORD"))
-                if not stat.S_ISREG(status.st_mode):
-                    continue
-                written = unpacked if status.st_nlink > 1 else installed
-                # Programs cannot set the ctime of a file.
-                is_as_installed = (
-                    _HASHED_SIZE < status.st_size == row.size
-                    and status.st_mtime_ns <= written
-                    and status.st_ctime_ns <= installed
-                    and bool(row.digest)
-                )
-                if (
-                    is_as_installed
-                    or is_compiled
-                    or (row.digest and compute_record_digest(path) == row.digest)
-                ):
-                    intact.add(name)
+            if name in names and not compare_file(path, row, times, Hashing.ALL):
+                intact.add(name)
     return intact
-
-
-def find_differing_packages(
-    packages: Collection[InstalledPackage], root: Path
-) -> Iterator[Damage]:
-    """Yield each package with its missing or differing files.
-
-    Args:
-        packages: The packages.
-        root: The environment.
-    """
-    files = {package: find_written_files(package, root) for package in packages}
-    names = {name for rows in files.values() for name in rows}
-    intact = find_intact_files(packages, root, names)
-    for package, rows in files.items():
-        differing = {
-            name: row.path
-            for name, row in rows.items()
-            if name not in intact and not name.endswith((".pyc", CA_BUNDLE))
-        }
-        missing = [path for name, path in differing.items() if not lexists(root / name)]
-        if missing:
-            lost = tuple(missing)
-            yield Damage(package, "lost", lost, is_in_cache=False, total=len(rows))
-        elif differing:
-            # Modules are listed before scripts and data, such as "../../../bin/tool".
-            edited = sorted(differing.values(), key=lambda path: path.startswith("../"))
-            yield _edited(package, tuple(edited))
 
 
 def _modification_time(file: Path) -> int:

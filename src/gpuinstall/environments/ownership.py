@@ -18,12 +18,12 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import iter_files
+from gpuinstall.environments.damage import Hashing, InstallTimes, compare_file
 from gpuinstall.environments.environment import NAME, is_virtual, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
-    file_size,
     find_written_files,
     read_packages,
 )
@@ -85,12 +85,18 @@ def find_recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
     recorded = set[str]()
     for package in read_packages(folders):
         base = package.record.parent.relative_to(root).as_posix()
+        times = InstallTimes.of(package)
         for path, row in find_written_files(package, root).items():
-            # Outside the packages folder, a RECORD could list a user's file, so the size must match.
+            # Outside the packages folder, a RECORD could list a user's file, so the content must match.
             # virtualenv records no size for its scripts.
             is_command = not row.size and re.fullmatch(_COMMAND, path)
             is_below = path.startswith(f"{base}/")
-            if is_below or is_command or file_size(root / path) == row.size:
+            file = str(root / path)
+            if (
+                is_below
+                or is_command
+                or not compare_file(file, row, times, Hashing.ALL)
+            ):
                 recorded.add(path)
     return recorded
 

@@ -97,16 +97,6 @@ class InstalledPackage(Value):
         """Return whether the package has compiled code."""
         return any(_NATIVE.search(file.path) for file in self.read_files())
 
-    def find_damaged_files(self) -> tuple[str, ...]:
-        """Return the missing or truncated files, except ``.pyc`` files."""
-        # Checking torch's 12,000 files takes 30 ms. Creating a Path takes longer than its stat.
-        folder = f"{self.record.parent}/"
-        lost = []
-        for path, _, size in self.read_files():
-            if size and not path.endswith(".pyc") and file_size(folder + path) < size:
-                lost.append(path)
-        return tuple(lost)
-
     def has_address(self) -> bool:
         """Return whether the package was installed from a URL (PEP 610)."""
         return isfile(self.record / "direct_url.json")

@@ -34,8 +34,8 @@ from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import (
     Damage,
+    Hashing,
     find_damage,
-    find_differing_packages,
 )
 from gpuinstall.environments.environment import (
     Marker,
@@ -273,7 +273,8 @@ def inspect_environment(
     lock = read_environment_lock(venv)
     locked = [package for package in packages if package.name in marker.packages]
     # If the lock file differs from the marker, a change may have been interrupted.
-    damaged, truncated = _find_damaged(locked, venv, with_edits=lock is None)
+    hashing = Hashing.NONE if lock else Hashing.ALL
+    damaged, truncated = _find_damaged(locked, hashing)
     misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
@@ -309,14 +310,13 @@ def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
 
 
 def _find_damaged(
-    packages: Collection[InstalledPackage], venv: Path, *, with_edits: bool
+    packages: Collection[InstalledPackage], hashing: Hashing
 ) -> tuple[dict[str, str], frozenset[str]]:
     """Find packages that are installed twice or lack files, such as RECORD.
 
     Args:
         packages: The packages.
-        venv: Their environment.
-        with_edits: Whether to include packages with edited files.
+        hashing: The files to hash.
 
     Returns:
         Messages by name, and the names of packages that may also be damaged in uv's cache.
@@ -330,10 +330,7 @@ def _find_damaged(
         elif file_size(package.record / "RECORD") < 0:
             damaged[package.name] = f"{package.name} {package.version} has no RECORD"
     intact = [package for package in packages if package.name not in damaged]
-    losses = [*find_damage(intact, with_edits=False)]
-    if with_edits:
-        losses += find_differing_packages(intact, venv)
-    for loss in losses:
+    for loss in find_damage(intact, hashing):
         if _is_behind_link(loss):
             continue
         damaged.setdefault(loss.package.name, loss.message)

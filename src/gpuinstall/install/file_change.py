@@ -113,18 +113,13 @@ def _find_modified_files(
     """
     # An empty RECORD after a power cut does not list itself.
     names = {name for name in present if not name.endswith("/RECORD")}
-    modified = names - find_intact_files(old_packages, place.root, names)
+    packages = {*old_packages, *read_packages(place.find_packages_folders())}
     # Replacing a file with an identical file loses no data.
-    same = {
+    return {
         name
-        for name in modified & added.keys()
-        if is_same_file(place.root / name, added[name])
+        for name in names - find_intact_files(packages, place.root, names)
+        if not (name in added and is_same_file(place.root / name, added[name]))
     }
-    modified -= same
-    if modified:
-        others = set(read_packages(place.find_packages_folders())) - set(old_packages)
-        modified -= find_intact_files(others, place.root, modified)
-    return modified
 
 
 def read_size_and_mtime(path: Path) -> tuple[int, ...]:

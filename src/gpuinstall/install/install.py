@@ -15,7 +15,7 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
     relative_prefix,
 )
-from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
@@ -81,7 +81,7 @@ from gpuinstall.install.transaction import (
     publish_lock,
     replace_environment,
 )
-from gpuinstall.project import Project, reread_project
+from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -92,9 +92,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.fit import CompatibleLock
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.verify.verdict import Verdict
-
-CHANGE_ATTEMPTS = 3
-"""The maximum number of attempts while other tools change the environment."""
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The environment variable that disables other builds if set to ``0``."""
@@ -167,10 +164,6 @@ class InstallResult(Value, kw_only=True):
         return document
 
 
-class ConcurrentChangeError(Exception):
-    """Another tool changed the environment during the download."""
-
-
 def install(project: Project, options: InstallOptions) -> InstallResult:
     """Install a request or a lock file, and verify the environment.
 
@@ -187,7 +180,6 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
     """
     start = monotonic()
     failed: KernelFailedError | None = None
-    interferences = 0
     current = project
     while True:
         try:
@@ -209,11 +201,6 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
             if failed:
                 raise failed from None
             raise
-        except ConcurrentChangeError:
-            interferences += 1
-            if interferences == CHANGE_ATTEMPTS:
-                raise _interference_error() from None
-            current = reread_project(current)
 
 
 def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
@@ -361,9 +348,6 @@ def _apply_change(
 
     Yields:
         The environment to verify.
-
-    Raises:
-        ConcurrentChangeError: Another tool changed the environment.
     """
     planned, reporter = unpacked.planned, project.reporter
     existing = planned.existing
@@ -377,8 +361,6 @@ def _apply_change(
         check_previous(place, discards=planned.state.options.discard_previous)
         replace_environment(place, place.staging, reporter)
     else:
-        if read_packages(place.find_packages_folders()) != existing.packages:
-            raise ConcurrentChangeError
         with apply_change(_plan_file_change(unpacked), reporter):
             yield place
 
@@ -395,11 +377,14 @@ def _plan_file_change(unpacked: UnpackedPackages) -> Change:
         if exists(folder / name):
             own[prefix + name] = folder / name
     replaced = {existing.lock.name} if existing.lock else set()
+    # Another tool may have changed a package during the download.
+    present = read_packages(place.find_packages_folders())
+    names = planned.change.comes | planned.change.goes
     return plan_change(
         place,
         added={**find_staged_files(unpacked.packages, folder, place), **own},
         after=package_versions(unpacked.packages),
-        old_packages=planned.old_packages,
+        old_packages=[package for package in present if package.name in names],
         own=replaced.union(own),
     )
 
@@ -526,12 +511,4 @@ def _select_next_build(
     reporter.warn(f"{failed.message}; trying the next build")
     return replace(
         options, upgrade=True, attempts=options.attempts - 1, catalog=catalog
-    )
-
-
-def _interference_error() -> InstallationError:
-    return InstallationError(
-        "busy",
-        "the environment keeps changing; is another tool installing into it?",
-        hint="Wait for it to end; then run this command again",
     )

@@ -563,12 +563,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         *sorted(previous, key=_record_sort_key),
         *sorted(records),
     ]
-    written = [
-        name
-        for name in names
-        if not _is_restored(place, name, new)
-        and not _restore_file(place, journal, name, new)
-    ]
+    written = [name for name in names if not _restore_file(place, journal, name, new)]
     _remove_leftovers(place, journal.added)
     if written:
         reporter.notice(
@@ -579,20 +574,6 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     replaced -= find_intact_files(_read_copied(place, copies), copies, replaced)
     _keep_edits(place, sorted(replaced), place.current_change, reporter)
     _discard(place.current_change, place)
-
-
-def _is_restored(place: EnvironmentPaths, name: str, new: Iterable[str]) -> bool:
-    """Return whether a file has its previous state.
-
-    Args:
-        place: The environment.
-        name: The file, relative to the environment's root.
-        new: The files that did not exist before the change.
-    """
-    path = place.root / name
-    if name in new:
-        return not os.path.lexists(path)
-    return is_same_file(previous_files(place.current_change) / name, path)
 
 
 def _restore_file(
@@ -610,6 +591,9 @@ def _restore_file(
         Whether the file has its previous state. The user's files are kept.
     """
     path = place.root / name
+    copy = previous_files(place.current_change) / name
+    if name not in new and is_same_file(copy, path):
+        return True
     is_present = os.path.lexists(path) and not is_folder(path)
     is_own = name in journal.own and name not in journal.added
     if is_present and not is_own and not _is_new_file(path, name, journal):
@@ -622,7 +606,7 @@ def _restore_file(
     if is_folder(path) or not isdir(path.parent):
         return False
     part = place.work / f".back.{os.urandom(4).hex()}"
-    link_or_copy(previous_files(place.current_change) / name, part)
+    link_or_copy(copy, part)
     move_file(part, path)
     return True
 

@@ -109,7 +109,6 @@ def _describe_environment(venv: Path) -> dict[str, Any]:
     "venv",
     "into",
     "interpreter",
-    "replace",
     text="Undo the last change to an environment. A second rollback redoes it.",
 )
 def _roll_back_environment(options: CommandOptions) -> Outcome:
@@ -118,7 +117,7 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
     if options.into or options.interpreter:
         python = find_existing_interpreter(options.interpreter, options.venv)
         place = inspect_unmanaged(python)
-    before = undo_change(place, options.terminal, takes_over=options.replace)
+    before = undo_change(place, options.terminal)
     if not place.is_managed:
         update_uv_guard(place.venv)
     now = package_versions(read_packages(place.find_packages_folders()))

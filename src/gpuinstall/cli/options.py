@@ -224,7 +224,7 @@ class CommandOptions:
     )
     replace: bool = _define_option(
         "--replace",
-        "Replace an environment that gpuinstall did not create, or discard an unfinished change by another host.",
+        "Replace an environment that gpuinstall did not create.",
     )
     discard_previous: bool = _define_option(
         "--discard-previous",

@@ -52,8 +52,6 @@ def environment_lock(
     place: EnvironmentPaths,
     reporter: Reporter,
     wait: float = WAIT_S,
-    *,
-    takes_over: bool = False,
 ) -> Iterator[tuple[bool, bool]]:
     """Lock an environment, and recover an interrupted change.
 
@@ -61,7 +59,6 @@ def environment_lock(
         place: The environment, which may not exist yet.
         reporter: Reports waits and recovered changes.
         wait: The seconds to wait for another command.
-        takes_over: Whether to roll back a change that another host started.
 
     Yields:
         Whether another command held the lock, and whether a change was recovered. Both can change the environment.
@@ -77,7 +74,7 @@ def environment_lock(
             with suppress(InstallationError):
                 write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.has_unfinished_change()
-            recover(place, reporter, takes_over=takes_over)
+            recover(place, reporter)
             keep_previous(place)
             remove_leftovers(place)
             yield has_waited, was_unfinished
@@ -87,15 +84,12 @@ def environment_lock(
                 remove_file(owner)
 
 
-def undo_change(
-    place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool
-) -> dict[str, str]:
+def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
     """Roll back the interrupted change of an environment, or its last change.
 
     Args:
         place: The environment.
         reporter: Reports waits and kept files.
-        takes_over: Whether to roll back a change that another host started.
 
     Returns:
         The versions of the packages before the rollback, by name.
@@ -106,7 +100,7 @@ def undo_change(
     """
     check_owner(place)
     before = package_versions(read_packages(place.find_packages_folders()))
-    with environment_lock(place, reporter, takes_over=takes_over) as (_, recovered):
+    with environment_lock(place, reporter) as (_, recovered):
         if not recovered:
             # Another command may have changed the environment during the wait.
             before = package_versions(read_packages(place.find_packages_folders()))

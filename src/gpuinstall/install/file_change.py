@@ -23,7 +23,7 @@ from gpuinstall.environments.packages import (
     find_written_files,
     read_packages,
 )
-from gpuinstall.install.journal import Journal, Owner
+from gpuinstall.install.journal import Host, Journal
 
 
 class Change(Value):
@@ -84,7 +84,7 @@ def plan_change(
     packages = sorted({*before, *after})
     marker = NAME if os.path.lexists(place.root / NAME) else ""
     journal = Journal(
-        Owner.from_current_process(),
+        Host.here(),
         added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *filter(None, [marker])})),
         packages={

@@ -21,16 +21,23 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from os.path import exists
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import parse_json, read_document, write_atomically
+from gpuinstall.base.files import (
+    leads_outside,
+    parse_json,
+    read_document,
+    write_atomically,
+)
+from gpuinstall.base.owners import is_mine
 from gpuinstall.base.removal import is_folder, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
@@ -40,39 +47,42 @@ from gpuinstall.environments.stamp import read_file_stamp
 _RECORD = "journal.json"
 
 
-class Owner(Value):
-    """The process that started a change."""
+TOUCH_S = 30.0
+"""The seconds between two updates of a running change's journal."""
+_ABANDONED_S = 600
+"""The seconds after which a change of another host is interrupted."""
 
-    host: str
+
+class Host(Value):
+    """The host that started a change."""
+
+    name: str
     boot: str
-    """The boot ID of the host. Empty if unknown."""
-    process: int
-    start: str
-    """The start time of the process, in a system-specific unit."""
+    """The boot ID. Containers have the boot ID of their host. Empty if unknown."""
 
     @classmethod
-    def from_current_process(cls) -> Owner:
-        """Return a record that identifies the current process."""
-        process = os.getpid()
-        return cls(platform.node(), _read_boot_id(), process, _read_start_time(process))
-
-    def is_on_other_host(self) -> bool:
-        """Return whether the process runs on another host or container."""
-        return self.host != platform.node()
-
-    def is_running(self) -> bool:
-        """Return whether the process is still running on this host."""
-        start = _read_start_time(self.process)
-        return bool(start) and self.boot == _read_boot_id() and self.start == start
+    def here(cls) -> Host:
+        """Return this host."""
+        return cls(platform.node(), _read_boot_id())
 
     def read_restart_time(self) -> int:
         """Return the nanosecond time of a later host restart, or 0."""
-        if not self.boot or self.boot == _read_boot_id():
+        if self.boot == _read_boot_id():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.host}"
+    def may_run(self, touched_ns: int) -> bool:
+        """Return whether a change on another host may still be running.
+
+        On this host, the environment lock shows whether a change is running.
+
+        Args:
+            touched_ns: The time of the journal, in nanoseconds.
+        """
+        restart = self.read_restart_time()
+        is_restarted = self.name == platform.node() and touched_ns < restart
+        is_new = time.time_ns() - touched_ns < _ABANDONED_S * 10**9
+        return restart > 0 and is_new and not is_restarted
 
 
 def _read_boot_id() -> str:
@@ -81,18 +91,10 @@ def _read_boot_id() -> str:
     return ""
 
 
-def _read_start_time(process: int) -> str:
-    with suppress(OSError, IndexError):
-        # The program's name, in parentheses, may contain any character.
-        text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
-        return text.rpartition(")")[2].split()[19]
-    return ""
-
-
 class Journal(Value):
     """Record of an environment change. Paths are relative to its root."""
 
-    owner: Owner
+    host: Host
     added: Mapping[str, tuple[int, ...]] = {}
     """The new files with their size and modification time."""
     own: tuple[str, ...] = ()
@@ -168,17 +170,60 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
 def read_journal(folder: Path) -> Journal | None:
     """Read a journal of this user, even if its environment was moved."""
     with suppress(OSError, ValueError):
-        text = read_document(folder / _RECORD, folder.parent)
+        text, journal = _parse_journal(folder)
         if is_folder(folder) and find_recorded_path(_text_digest(text)):
-            return read_object(Journal, parse_json(text))
+            return journal
     return None
+
+
+def read_foreign_journal(folder: Path) -> Journal | None:
+    """Read a journal that this user's state folder does not list.
+
+    A container may have another state folder.
+
+    Returns:
+        None: another user wrote the journal, or it contains a path outside its environment.
+    """
+    with suppress(OSError, ValueError):
+        _, journal = _parse_journal(folder)
+        names = (*journal.added, *journal.own)
+        if is_mine(folder / _RECORD) and not any(map(leads_outside, names)):
+            return journal
+    return None
+
+
+def _parse_journal(folder: Path) -> tuple[str, Journal]:
+    text = read_document(folder / _RECORD, folder.parent)
+    return text, read_object(Journal, parse_json(text))
+
+
+@contextmanager
+def keep_touched(folder: Path) -> Iterator[None]:
+    """Touch a journal regularly, so that other hosts see that the change runs."""
+    done = Event()
+
+    def touch() -> None:
+        while not done.wait(TOUCH_S):
+            with suppress(OSError):
+                os.utime(folder / _RECORD)
+
+    Thread(target=touch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def read_touched(folder: Path) -> int:
+    """Return the time at which a journal was last touched, in nanoseconds."""
+    _, touched_ns, _ = read_file_stamp(str(folder / _RECORD))
+    return touched_ns
 
 
 def is_damaged(folder: Path) -> bool:
     """Return whether a journal is missing, malformed, or lacks its files."""
     try:
-        text = read_document(folder / _RECORD, folder.parent)
-        journal = read_object(Journal, parse_json(text))
+        _, journal = _parse_journal(folder)
     except (FileNotFoundError, ValueError):
         return True
     except OSError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os.path import exists, isdir, islink
@@ -28,6 +29,7 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.owners import owner_of
 from gpuinstall.base.removal import (
     find_mounts,
     is_folder,
@@ -57,19 +59,23 @@ from gpuinstall.install.file_change import (
     read_size_and_mtime,
 )
 from gpuinstall.install.journal import (
+    Host,
     Journal,
-    Owner,
     is_damaged,
     is_journal,
+    keep_touched,
     previous_files,
     read_folder_identity,
+    read_foreign_journal,
     read_journal,
+    read_touched,
     replaced_environment,
     sync_file_system,
     sync_folder,
     write_journal,
 )
 from gpuinstall.lock.request.history import read_environment_lock
+from gpuinstall.sources.configuration import read_policy
 
 _GITIGNORE = "# Written by gpuinstall\n*\n"
 
@@ -90,7 +96,8 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
         _write_journal(change)
         with _convert_file_errors(place):
             saved = _apply(change)
-        yield
+        with keep_touched(place.current_change):
+            yield
         _commit(place, change.journal, reporter, saved)
     except BaseException:
         # The next command completes the rollback.
@@ -397,7 +404,6 @@ def recover(
     reporter: Reporter,
     *,
     is_own: bool = False,
-    takes_over: bool = False,
 ) -> None:
     """Complete an interrupted change if it was verified, or roll it back.
 
@@ -405,7 +411,6 @@ def recover(
         place: The environment, which this command has locked.
         reporter: Reports the result.
         is_own: Whether this process started the change.
-        takes_over: Whether to roll back a change that another host started.
 
     Raises:
         UsageError: Another user or host started the change.
@@ -420,7 +425,7 @@ def recover(
             text = f"{aside} (an interrupted change with a damaged journal)"
             reporter.notice("Kept", text)
             return
-        journal = _read_own_journal(place, is_own=is_own, takes_over=takes_over)
+        journal = _read_recoverable(place, is_own=is_own)
         if _finish_change(place, journal, reporter, is_own=is_own) and not is_own:
             reporter.step("Rolled back", "an interrupted change")
 
@@ -453,30 +458,30 @@ def _finish_change(
     return True
 
 
-def _read_own_journal(
-    place: EnvironmentPaths, *, is_own: bool, takes_over: bool
-) -> Journal:
+def _read_recoverable(place: EnvironmentPaths, *, is_own: bool) -> Journal:
     """Read the journal of a change that this command may recover."""
-    journal = read_journal(place.current_change)
+    folder = place.current_change
+    journal = read_journal(folder)
+    if journal is None and read_policy(os.environ, place.folder).trusts_folder:
+        journal = read_foreign_journal(folder)
     if journal is None:
-        aside = place.current_change.with_name("changing.others")
-        move = f"mv {quote_word(place.current_change)} {quote_word(aside)}"
+        aside = folder.with_name("changing.others")
+        move = f"mv {quote_word(folder)} {quote_word(aside)}"
         raise UsageError(
             "others-change",
-            f"{place.current_change} is an interrupted change that you did not start",
+            f"{folder} is an interrupted change by {owner_of(folder)}",
             why="its journal could list any file of the environment for removal",
             hint=f"{move}   # keeps its files; then run it again",
         )
-    owner = journal.owner
-    if not is_own and (owner.is_on_other_host() and not takes_over):
+    touched_ns = read_touched(folder)
+    if not is_own and journal.host.may_run(touched_ns):
+        clock = time.strftime("%H:%M:%S", time.localtime(touched_ns // 10**9))
         raise UsageError(
             "change-elsewhere",
-            f"{place.venv} is being changed by {owner}",
-            why="this host cannot determine whether that process is still running",
-            hint=f"{format_undo_command(place)} --replace   # if it is not running",
+            f"{place.venv} was being changed by {journal.host.name} at {clock}",
+            why="this host cannot determine whether that command is still running",
+            hint="Wait for it to end, or ten minutes after a crash; then run it again",
         )
-    if not is_own and owner.is_running() and owner.process != os.getpid():
-        raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
     return journal
 
 
@@ -533,7 +538,7 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
         return True
     _, written_ns = expected
     is_incomplete = status.st_mtime_ns <= written_ns and (
-        not status.st_size or status.st_ctime_ns < journal.owner.read_restart_time()
+        not status.st_size or status.st_ctime_ns < journal.host.read_restart_time()
     )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 
@@ -703,9 +708,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
         identity = read_folder_identity(new)
-        journal = Journal(
-            Owner.from_current_process(), is_rebuild=True, identity=identity
-        )
+        journal = Journal(Host.here(), is_rebuild=True, identity=identity)
         remove_path(place.scratch)
         place.scratch.mkdir(parents=True)
         write_journal(journal, place, place.scratch)

@@ -52,7 +52,7 @@ def test_another_users_environment_is_not_removed_or_undone(folder, monkeypatch)
     with pytest.raises(InstallationError, match=message):
         remove(paths, Reporter())
     with pytest.raises(InstallationError, match=message):
-        undo_change(paths, Reporter(), takes_over=False)
+        undo_change(paths, Reporter())
     assert not paths.work.exists()
 
 

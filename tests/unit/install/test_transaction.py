@@ -24,7 +24,7 @@ from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock, undo_change
 from gpuinstall.install.file_change import find_staged_files, plan_change
-from gpuinstall.install.journal import Owner, read_journal
+from gpuinstall.install.journal import Host, read_journal
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import apply_change, replace_environment
 from gpuinstall.lock.file.lock import parse
@@ -118,22 +118,20 @@ def begun(place, meanwhile=lambda: None):
     meanwhile()
     transaction._write_journal(change)
     transaction._apply(change)
-    # The process no longer exists.
-    begun_by(place, process=1, start="never")
 
 
 def begun_by(place, **facts):
-    """Assign the current change to another process."""
+    """Assign the current change to another host."""
     journal = read_journal(place.current_change)
     assert journal
-    owner = replace(Owner.from_current_process(), **facts)
-    journals.write_journal(replace(journal, owner=owner), place, place.current_change)
+    host = replace(Host.here(), **facts)
+    journals.write_journal(replace(journal, host=host), place, place.current_change)
 
 
-def back(place, *, takes_over=False):
+def back(place):
     """Roll back the last change, and return the reports."""
     listener = Listener()
-    undo_change(place, listener, takes_over=takes_over)
+    undo_change(place, listener)
     return listener
 
 
@@ -729,7 +727,6 @@ def test_copied_interrupted_project_is_reported_as_copied(place):
     transaction._write_journal(change)
     transaction._apply(change)
     mark(place, "second")
-    begun_by(place, process=1, start="never")
     copy = place.folder.with_name(f"{place.folder.name}-copy")
     for path in (place.venv, place.work):
         shutil.copytree(path, copy / path.name, symlinks=True)
@@ -763,7 +760,6 @@ def dying(moment):
     ):
         for name in ("rename", "replace", "unlink", "rmdir", "mkdir", "link"):
             patched.setattr(os, name, counted(getattr(os, name)))
-        patched.setattr(Owner, "is_running", lambda _owner: False)
         yield calls
 
 
@@ -779,7 +775,6 @@ def dying_after_rename(path):
 
     with suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "rename", rename)
-        patched.setattr(Owner, "is_running", lambda _owner: False)
         yield
 
 
@@ -955,7 +950,7 @@ def test_change_without_packages_keeps_the_rollback(place, site):
 def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch, text):
     before = tree(place)
     begun(place)
-    begun_by(place, process=1, start="never", boot="an earlier one")
+    begun_by(place, boot="an earlier one")
     for name in ("share/a", f"{SITE}/alpha/__init__.py", f"{SITE}/alpha/new/x.py"):
         path = place.root / name
         status = path.stat()
@@ -963,17 +958,17 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     # The host restarted after these files were written.
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Owner, "read_restart_time", lambda _owner: restart)
+    monkeypatch.setattr(Host, "read_restart_time", lambda _host: restart)
     heal_now(place)
     assert tree(place) == before
 
 
 def test_file_edited_between_kill_and_restart_is_kept(place, site, monkeypatch):
     begun(place)
-    begun_by(place, process=1, start="never", boot="an earlier one")
+    begun_by(place, boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Owner, "read_restart_time", lambda _owner: restart)
+    monkeypatch.setattr(Host, "read_restart_time", lambda _host: restart)
     heal_now(place)
     assert (site / "alpha/__init__.py").read_text() == "mine"
 
@@ -1021,8 +1016,9 @@ def test_damaged_journal_is_set_aside(place, damage):
 
 def test_file_edited_after_restart_is_kept(place, site):
     begun(place)
-    begun_by(place, process=1, start="never", boot="an earlier one")
+    begun_by(place, boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
+    age_journal(place, 601)
     heal_now(place)
     assert (site / "alpha/__init__.py").read_text() == "mine"
 
@@ -1037,38 +1033,94 @@ def test_named_pipe_replacing_a_file_is_kept(place):
     assert pipe.is_fifo()
 
 
-def test_change_by_another_host_requires_replace_option(place, monkeypatch):
+def test_killed_container_is_recovered_on_the_same_host(place, monkeypatch):
     before = tree(place)
     begun(place)
-    changed = tree(place)
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    heal_now(place)
+    assert tree(place) == before
+
+
+def age_journal(place, seconds):
+    file = place.current_change / "journal.json"
+    os.utime(file, (time.time() - seconds, time.time() - seconds))
+
+
+def test_recent_change_by_another_host_is_reported(place):
+    before = tree(place)
+    begun(place)
+    begun_by(place, name="node7", boot="another one")
+    changed = tree(place)
     error = refusal(heal_now, place)
     assert error.code == "change-elsewhere"
-    command = f"gpuinstall env rollback --venv {quote_word(place.venv)} --replace"
-    assert error.hint == f"{command}   # if it is not running"
-    assert "process 1 on" in error.message
+    clock = r"\d\d:\d\d:\d\d"
+    assert re.search(rf"was being changed by node7 at {clock}$", error.message)
     assert tree(place) == changed != before
-    back(place, takes_over=True)
+    age_journal(place, 601)
+    heal_now(place)
     assert tree(place) == before
 
 
-def test_running_command_change_is_not_rolled_back(place):
-    begun(place)
-    parent = os.getppid()
-    begun_by(place, process=parent, start=journals._read_start_time(parent))
+def test_change_before_a_restart_is_rolled_back(place, monkeypatch):
     before = tree(place)
-    with pytest.raises(InstallationError, match="is still in use by process"):
-        heal_now(place)
+    begun(place)
+    begun_by(place, boot="an earlier one")
+    restart = time.time_ns() + 10**9
+    monkeypatch.setattr(Host, "read_restart_time", lambda _host: restart)
+    heal_now(place)
     assert tree(place) == before
 
 
-def test_another_users_journal_is_rejected(place):
-    begun(place)
-    file = place.current_change / "journal.json"
-    file.write_text(file.read_text().replace("alpha", "notes"))
+def test_running_change_touches_its_journal(place, monkeypatch):
+    monkeypatch.setattr(journals, "TOUCH_S", 0.01)
+    with apply_change(planned(place), Reporter()):
+        age_journal(place, 1000)
+        deadline = time.monotonic() + 10
+        while journals.read_touched(place.current_change) < time.time_ns() - 10**11:
+            assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def fresh_home(place, tmp_path, monkeypatch):
+    """A killed change of a container, and the state folder of the next one."""
     before = tree(place)
+    begun(place)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "fresh"))
+    return before
+
+
+def test_fresh_home_recovers_a_killed_change(place, fresh_home):
+    heal_now(place)
+    assert tree(place) == fresh_home
+
+
+def test_untrusted_folder_does_not_recover_a_foreign_change(
+    place, fresh_home, monkeypatch
+):
+    monkeypatch.setenv("GPUINSTALL_TRUST_FOLDER", "0")
+    changed = tree(place)
     assert refusal(heal_now, place).code == "others-change"
-    assert tree(place) == before
+    assert tree(place) == changed != fresh_home
+
+
+def test_foreign_journal_with_a_path_outside_is_rejected(place, fresh_home):
+    write(place.folder / "thesis.txt", "mine")
+    file = place.current_change / "journal.json"
+    document = json.loads(file.read_text())
+    document["added"]["../thesis.txt"] = [4, 10**18]
+    file.write_text(json.dumps(document))
+    assert refusal(heal_now, place).code == "others-change"
+    assert (place.folder / "thesis.txt").exists()
+    assert tree(place) != fresh_home
+
+
+def test_another_users_change_is_reported_with_its_user(place, fresh_home, monkeypatch):
+    monkeypatch.setattr(journals, "is_mine", lambda _path: False)
+    error = refusal(heal_now, place)
+    assert error.code == "others-change"
+    owner = place.current_change.owner()
+    assert error.message.endswith(f"is an interrupted change by {owner}")
+    assert tree(place) != fresh_home
 
 
 def test_change_requires_a_writable_state_folder(place, tmp_path, monkeypatch):
@@ -1112,7 +1164,7 @@ def test_rollback_waits_for_running_change(place):
                 super().wait(text)
                 other.close()
 
-        versions = undo_change(place, Waiting(), takes_over=False)
+        versions = undo_change(place, Waiting())
     assert tree(place) == before
     # The versions before the rollback are read after the wait.
     assert versions == {"alpha": "2", "beta": "1"}

@@ -23,7 +23,7 @@ from gpuinstall.environments.packages import (
     find_written_files,
     read_packages,
 )
-from gpuinstall.install.journal import Host, Journal
+from gpuinstall.install.journal import Journal, RunningHost
 
 
 class Change(Value):
@@ -84,7 +84,7 @@ def plan_change(
     packages = sorted({*before, *after})
     marker = NAME if os.path.lexists(place.root / NAME) else ""
     journal = Journal(
-        Host.here(),
+        RunningHost.here(),
         added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *filter(None, [marker])})),
         packages={

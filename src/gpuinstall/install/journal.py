@@ -53,15 +53,15 @@ _ABANDONED_S = 600
 """The seconds after which a change of another host is interrupted."""
 
 
-class Host(Value):
+class RunningHost(Value):
     """The host that started a change."""
 
     name: str
     boot: str
-    """The boot ID. Containers have the boot ID of their host. Empty if unknown."""
+    """The boot ID, which its containers share. Empty if unknown."""
 
     @classmethod
-    def here(cls) -> Host:
+    def here(cls) -> RunningHost:
         """Return this host."""
         return cls(platform.node(), _read_boot_id())
 
@@ -94,7 +94,7 @@ def _read_boot_id() -> str:
 class Journal(Value):
     """Record of an environment change. Paths are relative to its root."""
 
-    host: Host
+    host: RunningHost
     added: Mapping[str, tuple[int, ...]] = {}
     """The new files with their size and modification time."""
     own: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ def _parse_journal(folder: Path) -> tuple[str, Journal]:
 
 @contextmanager
 def keep_touched(folder: Path) -> Iterator[None]:
-    """Touch a journal regularly, so that other hosts see that the change runs."""
+    """Touch a journal regularly, to show other hosts that the change runs."""
     done = Event()
 
     def touch() -> None:

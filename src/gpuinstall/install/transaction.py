@@ -59,8 +59,8 @@ from gpuinstall.install.file_change import (
     read_size_and_mtime,
 )
 from gpuinstall.install.journal import (
-    Host,
     Journal,
+    RunningHost,
     is_damaged,
     is_journal,
     keep_touched,
@@ -708,7 +708,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
         identity = read_folder_identity(new)
-        journal = Journal(Host.here(), is_rebuild=True, identity=identity)
+        journal = Journal(RunningHost.here(), is_rebuild=True, identity=identity)
         remove_path(place.scratch)
         place.scratch.mkdir(parents=True)
         write_journal(journal, place, place.scratch)

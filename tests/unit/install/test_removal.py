@@ -10,7 +10,12 @@ from gpuinstall.base.removal import remove_path
 from gpuinstall.environments import discarding
 from gpuinstall.environments.records import remember_environment
 from gpuinstall.install import removal
-from gpuinstall.install.journal import Host, Journal, previous_files, write_journal
+from gpuinstall.install.journal import (
+    Journal,
+    RunningHost,
+    previous_files,
+    write_journal,
+)
 from gpuinstall.install.removal import (
     find_removed_files,
     prune,
@@ -56,7 +61,9 @@ def test_user_folder_at_previous_path_is_kept(paths):
 def keep_journal(paths, *modified):
     """Write the journal of a change that replaced modified files."""
     write_files(previous_files(paths.last_change), *modified)
-    write_journal(Journal(Host.here(), modified=modified), paths, paths.last_change)
+    write_journal(
+        Journal(RunningHost.here(), modified=modified), paths, paths.last_change
+    )
 
 
 def test_prune_lists_user_files_of_an_interrupted_rebuild(paths):

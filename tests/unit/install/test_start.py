@@ -9,7 +9,12 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.records import remember_environment
-from gpuinstall.install.journal import Host, Journal, previous_files, write_journal
+from gpuinstall.install.journal import (
+    Journal,
+    RunningHost,
+    previous_files,
+    write_journal,
+)
 from gpuinstall.install.start import select_environment
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.project import Settings, open_project
@@ -56,7 +61,7 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
     # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
     shutil.copytree(venv, previous_files(place.current_change))
-    journal = Journal(Host.here(), own=(NAME, new.name))
+    journal = Journal(RunningHost.here(), own=(NAME, new.name))
     write_journal(journal, place, place.current_change)
     for folder in (tmp_path, venv):
         (folder / new.name).write_text(new.text, "utf-8")

@@ -24,7 +24,7 @@ from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock, undo_change
 from gpuinstall.install.file_change import find_staged_files, plan_change
-from gpuinstall.install.journal import Host, read_journal
+from gpuinstall.install.journal import RunningHost, read_journal
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import apply_change, replace_environment
 from gpuinstall.lock.file.lock import parse
@@ -124,7 +124,7 @@ def begun_by(place, **facts):
     """Assign the current change to another host."""
     journal = read_journal(place.current_change)
     assert journal
-    host = replace(Host.here(), **facts)
+    host = replace(RunningHost.here(), **facts)
     journals.write_journal(replace(journal, host=host), place, place.current_change)
 
 
@@ -958,7 +958,7 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     # The host restarted after these files were written.
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Host, "read_restart_time", lambda _host: restart)
+    monkeypatch.setattr(RunningHost, "read_restart_time", lambda _host: restart)
     heal_now(place)
     assert tree(place) == before
 
@@ -968,7 +968,7 @@ def test_file_edited_between_kill_and_restart_is_kept(place, site, monkeypatch):
     begun_by(place, boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Host, "read_restart_time", lambda _host: restart)
+    monkeypatch.setattr(RunningHost, "read_restart_time", lambda _host: restart)
     heal_now(place)
     assert (site / "alpha/__init__.py").read_text() == "mine"
 
@@ -1066,7 +1066,7 @@ def test_change_before_a_restart_is_rolled_back(place, monkeypatch):
     begun(place)
     begun_by(place, boot="an earlier one")
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Host, "read_restart_time", lambda _host: restart)
+    monkeypatch.setattr(RunningHost, "read_restart_time", lambda _host: restart)
     heal_now(place)
     assert tree(place) == before
 

@@ -38,15 +38,13 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.owners import is_mine
-from gpuinstall.base.removal import is_folder, tree_size
+from gpuinstall.base.removal import is_folder, is_link, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
 from gpuinstall.environments.stamp import read_file_stamp
 
 _RECORD = "journal.json"
-
-
 TOUCH_S = 30.0
 """The seconds between two updates of a running change's journal."""
 _ABANDONED_S = 600
@@ -167,27 +165,21 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     sync_folder(folder)
 
 
-def read_journal(folder: Path) -> Journal | None:
-    """Read a journal of this user, even if its environment was moved."""
-    with suppress(OSError, ValueError):
-        text, journal = _parse_journal(folder)
-        if is_folder(folder) and find_recorded_path(_text_digest(text)):
-            return journal
-    return None
+def read_journal(folder: Path, *, allows_foreign: bool = False) -> Journal | None:
+    """Read a journal of this user, even if its environment was moved.
 
-
-def read_foreign_journal(folder: Path) -> Journal | None:
-    """Read a journal that this user's state folder does not list.
-
-    A container may have another state folder.
-
-    Returns:
-        None: another user wrote the journal, or it contains a path outside its environment.
+    Args:
+        folder: The folder of the journal.
+        allows_foreign: Whether to read a journal that the state folder does not list, such as
+            one of another container, if its paths are inside the environment.
     """
     with suppress(OSError, ValueError):
-        _, journal = _parse_journal(folder)
+        text, journal = _parse_journal(folder)
         names = (*journal.added, *journal.own)
-        if is_mine(folder / _RECORD) and not any(map(leads_outside, names)):
+        is_safe = is_mine(folder / _RECORD) and not is_link(previous_files(folder))
+        is_safe &= not any(map(leads_outside, names))
+        is_recorded = find_recorded_path(_text_digest(text)) is not None
+        if is_folder(folder) and (is_recorded or (allows_foreign and is_safe)):
             return journal
     return None
 

@@ -66,7 +66,6 @@ from gpuinstall.install.journal import (
     keep_touched,
     previous_files,
     read_folder_identity,
-    read_foreign_journal,
     read_journal,
     read_touched,
     replaced_environment,
@@ -461,9 +460,8 @@ def _finish_change(
 def _read_recoverable(place: EnvironmentPaths, *, is_own: bool) -> Journal:
     """Read the journal of a change that this command may recover."""
     folder = place.current_change
-    journal = read_journal(folder)
-    if journal is None and read_policy(os.environ, place.folder).trusts_folder:
-        journal = read_foreign_journal(folder)
+    policy = read_policy(os.environ, place.folder)
+    journal = read_journal(folder, allows_foreign=policy.trusts_folder)
     if journal is None:
         aside = folder.with_name("changing.others")
         move = f"mv {quote_word(folder)} {quote_word(aside)}"

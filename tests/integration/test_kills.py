@@ -149,6 +149,17 @@ def test_next_command_recovers_from_a_killed_change(project, capsys):
     assert wrong == []
 
 
+@pytest.mark.heavy
+def test_packages_of_a_damaged_journal_are_restored(project):
+    words = ("install", "big==2.0", "alpha==2.0")
+    assert kill(project, words, 0.05, "group")
+    (changing(project, words) / "journal.json").write_text("")
+    assert "damaged journal" in project.succeed("sync").err
+    assert faults(project.folder / ".venv", FILES) == []
+    project.succeed(*words)
+    assert faults(project.folder / ".venv", FILES) == []
+
+
 def in_container(name):
     """Return the command for a container without other processes."""
     unshare = ("unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -293,15 +293,16 @@ def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
     real_root = place.root.resolve()
     # A link at the path of the file itself is replaced, not followed.
     mounted = [Path(path) for path in mounts & {f"{place.root}/{one}" for one in names}]
-    folders = set(map(posixpath.dirname, names))
-    for folder in sorted(folders):
-        path = place.root / folder
-        for part in (path, *path.parents):
-            if part == place.root:
-                break
-            is_outside = is_link(part) and not part.resolve().is_relative_to(real_root)
-            if is_outside or str(part) in mounts:
-                mounted.append(part)
+    folders = set[str]()
+    for name in names:
+        folder = posixpath.dirname(name)
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = posixpath.dirname(folder)
+    for path in (place.root / folder for folder in sorted(folders)):
+        is_outside = is_link(path) and not path.resolve().is_relative_to(real_root)
+        if is_outside or str(path) in mounts:
+            mounted.append(path)
     if mounted:
         raise _create_outside_error(mounted[0])
 

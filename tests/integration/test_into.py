@@ -169,12 +169,9 @@ def test_install_into_keeps_working_torch(workshop, play):
 def struck(workshop, *arguments):
     """Run a command that is killed after the installation."""
     run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
-    words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]
-    return process.run(
-        words,
-        env={**workshop.environment, "PYTHONPATH": str(ROOT)},
-        cwd=workshop.folder,
-    )
+    path = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+    words = [sys.executable, "-c", f"{path}{KILLED}{run}", *arguments]
+    return process.run(words, env=workshop.environment, cwd=workshop.folder)
 
 
 def test_system_python_is_never_changed(workshop, play):

@@ -38,7 +38,7 @@ from gpuinstall.environments.packages import (
     find_unmet_requirements,
     read_packages,
 )
-from gpuinstall.environments.records import check_finished, remember_environment
+from gpuinstall.environments.records import check_finished, record_identity
 from gpuinstall.install.file_change import (
     Change,
     check_paths,
@@ -449,7 +449,7 @@ def _verify(
         scripts=previous.scripts if previous else compute_script_digests(place.venv),
     )
     # Without this record, the marker would be treated as another user's.
-    remember_environment(project.paths.venv, marker.id)
+    record_identity(project.paths.venv, marker.id)
     marker.write(place.venv, project.paths.work)
     if here and proof.stamp:
         proof.stamp.write(stamp_file(marker.id, here))

@@ -1,6 +1,6 @@
 """Update paths in the scripts of a moved environment.
 
-uv's relocatable scripts determine their own path, except ``activate`` in plain sh. pip's
+uv's relocatable scripts determine their own path, except ``activate`` in dash. pip's
 scripts contain the path of the environment.
 """
 
@@ -66,7 +66,8 @@ def _read_script(script: Path) -> str:
 def _format_activation_lines(folder: Path) -> str:
     """Return the shell lines that set VIRTUAL_ENV in ``activate``.
 
-    bash, zsh, and ksh report the script's path. Other shells use a fixed path.
+    bash, zsh, and ksh report the script's path. dash and ash keep the script open. Other
+    shells use a fixed path.
     """
     fixed = quote_literal(folder, "sh")
     script = quote_literal(folder / "bin" / "activate", "sh")
@@ -74,6 +75,12 @@ def _format_activation_lines(folder: Path) -> str:
 VIRTUAL_ENV={fixed}
 if [ -n "${{BASH_VERSION:+x}}${{ZSH_VERSION:+x}}${{KSH_VERSION:+x}}" ]; then
     VIRTUAL_ENV="$(dirname -- "$(dirname -- "$(realpath -- "$SCRIPT_PATH" 2>/dev/null || printf %s {script})")")"
+elif [ -r /proc/self/stat ]; then
+    read -r SCRIPT_PATH _ < /proc/self/stat
+    SCRIPT_PATH="$(readlink /proc/"$SCRIPT_PATH"/fd/* 2>/dev/null | grep '/bin/activate$' | tail -n 1)"
+    if [ -f "$SCRIPT_PATH" ]; then
+        VIRTUAL_ENV="${{SCRIPT_PATH%/bin/activate}}"
+    fi
 fi"""
 
 

@@ -111,8 +111,7 @@ def test_quoted_shell_words_contain_no_control_characters():
 def test_moved_environment_activates_at_its_new_path(name, built, tmp_path):
     environment_in(tmp_path / "before", built)
     moved = (tmp_path / "before").rename(tmp_path / "after it") / ".venv"
-    if name != "sh":  # does not report the path of a script
-        assert activated(name, moved) == f"[{moved}]{moved}\n"
+    assert activated(name, moved) == f"[{moved}]{moved}\n"
     relocate_activation(moved, moved)
     assert activated(name, moved) == f"[{moved}]{moved}\n"
 

@@ -73,6 +73,33 @@ def test_link_out_of_the_repository_is_not_followed(here, form):
         assert done.status == 2, done.err
 
 
+def test_special_file_in_find_links_is_refused(here):
+    (here.folder / "near").mkdir()
+    os.mkfifo(here.folder / "near" / "flp-1.0-py3-none-any.whl")
+    (here.folder / "requirements.txt").write_text("--find-links near\nflp\n", "utf-8")
+
+    done = here.run("lock", "--target", "cpu")
+
+    assert done.status == 2, done.err
+    assert "is not a regular file" in done.err
+
+
+@pytest.mark.parametrize("name", ["linked/secret.txt", "chain"])
+def test_included_file_behind_a_link_is_not_read(here, name):
+    outside = here.folder.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text(f"{SECRET}\n", "utf-8")
+    (here.folder / "linked").symlink_to(outside)
+    (here.folder / "chain").symlink_to("last")
+    (here.folder / "last").symlink_to(outside / "secret.txt")
+    (here.folder / "requirements.txt").write_text(f"torch\n-r {name}\n", "utf-8")
+
+    done = here.having(GPUINSTALL_TRUST_FOLDER="1").run("plan", "--json")
+
+    assert done.status == 2, done.err
+    assert SECRET not in done.out + done.err
+
+
 @pytest.mark.parametrize("form", READ)
 @pytest.mark.parametrize("kind", ["pipe", "endless"])
 def test_special_file_stops_no_command(here, form, kind):

@@ -93,8 +93,10 @@ class Folder:
 @pytest.fixture
 def folder(here, tmp_path):
     """Return a project folder with an environment that gpuinstall created."""
-    assert here.run("install").status == 0
-    return Folder(here, tmp_path / "executed")
+    # hook writes the user's settings.
+    own = here.having(HOME=str(tmp_path / "home"))
+    assert own.run("install").status == 0
+    return Folder(own, tmp_path / "executed")
 
 
 def run_every_command(folder, bare: Path):

@@ -13,13 +13,15 @@ from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver
 from tests.lab.processes import succeed
 from tests.lab.workshop import Workshop
 
-BY_THE_API = """
+BY_THE_API = f"""
 import json
+import sys
+sys.path.insert(0, {str(ROOT)!r})
 from gpuinstall.api import GpuInstallError, install, lock
 from tests.frozen import freeze
 freeze()
 errors, documents = [], []
-for call in (lambda: install(".venv").to_dict(), lambda: {"locks": [each.to_dict() for each in lock(".")]}):
+for call in (lambda: install(".venv").to_dict(), lambda: {{"locks": [each.to_dict() for each in lock(".")]}}):
     document, error = None, None
     try:
         document = call()

@@ -128,6 +128,14 @@ def is_inside(path: Path | str, folder: Path) -> bool:
     return real_path(path).is_relative_to(find_repository(folder))
 
 
+def is_link_outside(path: Path, folder: Path) -> bool:
+    """Return whether a link in a folder's repository leads a path out of it."""
+    return any(
+        islink(part) and is_inside(part.parent, folder) and not is_inside(part, folder)
+        for part in (path, *path.parents)
+    )
+
+
 def leads_outside(path: str) -> bool:
     """Return whether a relative path, such as ``../x``, leaves its folder."""
     # A path from Linux may be used on Windows, which accepts both separators.

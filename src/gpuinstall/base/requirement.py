@@ -303,7 +303,9 @@ def parse_standard_requirement(text: str) -> StandardRequirement:
 
     # CPython 3.11.7 fails if two threads create the syntax trees that markers need.
     with _PARSING:
-        return StandardRequirement(text)
+        requirement = StandardRequirement(text)
+    check_marker(requirement.marker)
+    return requirement
 
 
 def remove_wildcards(text: str) -> str:
@@ -328,7 +330,20 @@ def parse_standard_marker(text: str) -> Marker:
     from packaging.markers import Marker
 
     with _PARSING:
-        return Marker(text)
+        marker = Marker(text)
+    check_marker(marker)
+    return marker
+
+
+def check_marker(marker: Marker | None) -> None:
+    """Raise InvalidMarker if a marker compares two texts."""
+    from packaging.markers import InvalidMarker, UndefinedEnvironmentName
+
+    try:
+        _ = marker and marker.evaluate({"extra": ""}, context="lock_file")
+    except UndefinedEnvironmentName as error:
+        message = f"{marker} does not compare a variable: {error.args[0]}"
+        raise InvalidMarker(message) from None
 
 
 def marker_holds(

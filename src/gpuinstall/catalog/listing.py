@@ -279,12 +279,19 @@ def _read_folder(
             text = file.read_text("utf-8", "replace")
             page = Page(text, "text/html", file.as_uri())
             return parse_page(page, source=source)
-        names = sorted(path.name for path in folder.iterdir())
-        return parse_folder(names, folder, source)
+        paths = sorted(folder.iterdir())
     except OSError:
         return ()
+    for path in paths:
+        # uv would wait for a named pipe.
+        if path.suffix in _ARCHIVES and not isfile(path):
+            raise UsageError(
+                "find-links-special", f"find-links: {path} is not a regular file"
+            )
+    return parse_folder([path.name for path in paths], folder, source)
 
 
+_ARCHIVES = {".whl", ".gz", ".zip"}
 _PLATFORMS = {
     "linux": re.compile(r"(?:linux|manylinux[0-9_]*)_(x86_64|aarch64)"),
     "macos": re.compile(r"macosx_[0-9]+_[0-9]+_(x86_64|arm64)"),

@@ -192,3 +192,8 @@ def test_markers_hold_for_target_python_and_extras(marker, expected):
     environment = marker_environment("linux", "aarch64", "3.11")
 
     assert marker_holds(marker, environment, ["gpu", "fast"], ["docs"]) is expected
+
+
+def test_marker_without_a_variable_is_malformed():
+    with pytest.raises(UsageError, match="does not compare a variable"):
+        parse_requirement("numpy; 'a' in 'abc'")

@@ -77,6 +77,11 @@ def test_lock_for_several_pythons_has_no_python(pythons):
         ('created-by = "gpuinstall"', "", "lock-malformed"),
         (HASHES, "hashes = {}", "lock-malformed"),
         ("1" * 64, "0x1", "lock-malformed"),
+        (
+            'name = "torch"',
+            "name = \"torch\"\nmarker = \"'a' in 'b'\"",
+            "lock-malformed",
+        ),
         ('"1.0"', '"2.0"', "lock-version"),
         ('"1.0"', '"1.1"', "lock-version"),
         ("/torch", "/..%2F..%2Ftorch", "lock-malformed"),

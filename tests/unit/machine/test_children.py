@@ -55,7 +55,7 @@ def test_unkillable_child_is_abandoned(monkeypatch):
         woken.wait(30)
         return Finished((), 0, "too late", "")
 
-    monkeypatch.setattr(children, "run", asleep_in_the_kernel)
+    monkeypatch.setattr(children, "run_python", asleep_in_the_kernel)
     start = monotonic()
     (finished,) = run_children([python("")], 0.1, nothing)
     seconds = monotonic() - start
@@ -143,6 +143,6 @@ def test_process_limit_raises_blocking_io_error(monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(children, "run", refuse)
+    monkeypatch.setattr(children, "run_python", refuse)
     with pytest.raises(BlockingIOError):
         run_children([python("")], 1, nothing)

@@ -35,6 +35,7 @@ from gpuinstall.base.location import (
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     TextOrigin,
+    check_marker,
     is_http_url,
     parse_constraint,
     parse_line,
@@ -593,8 +594,20 @@ def parse(name: str, text: str) -> Lock:
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed_error(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_from_gpuinstall=bool(own))
+    _check_markers(lock)
     _check_sources(lock)
     return lock
+
+
+def _check_markers(lock: Lock) -> None:
+    """Raise LockError for a marker that cannot be evaluated."""
+    try:
+        for marker in lock.pylock.environments or ():
+            check_marker(marker)
+        for package in lock.pylock.packages:
+            check_marker(package.marker)
+    except ValueError as error:
+        raise _malformed_error(lock.name, f"has a malformed marker: {error}") from None
 
 
 def _check_sources(lock: Lock) -> None:

@@ -208,7 +208,11 @@ def _find_unbuilt_packages(
 ) -> frozenset[str]:
     """Return the packages that are never built."""
     extensions = load_extensions().empty_pages
-    by_request = index.session.sources.only_binary - {":all:"}
+    session = index.session
+    by_request = session.sources.only_binary - {":all:"}
+    if session.sourcing.only_binary:
+        # For uv, no-binary would take precedence.
+        by_request |= session.sources.no_binary
     return index.names().union(
         index.find_unread_packages(),
         extensions,

@@ -38,7 +38,7 @@ from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import load_command, main_command
 from gpuinstall.machine.symptoms import SYMPTOMS
-from gpuinstall.sources.provenance import load_rules
+from gpuinstall.sources.uv_settings import load_lists
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import format_support_page
 
@@ -363,24 +363,16 @@ def _check(check: Any) -> str:
 
 
 def settings() -> str:
-    """Return the table of source settings and their effects."""
-    lines = [
-        "| tool | setting | by default | with `GPUINSTALL_TRUST_FOLDER=0` |",
-        "|---|---|---|---|",
-    ]
-    keys: dict[tuple[str, str, str], list[str]] = {}
-    for rule in load_rules().values():
-        is_reported = rule.declared_effect.is_reported
-        effect = rule.declared_effect.value.text
-        if is_reported:
-            effect = f"reported first; {effect}"
-        instead = f"; instead, {rule.instead}" if rule.instead else ""
-        untrusted = "refused" if is_reported else "the same"
-        row = (rule.tool, f"{effect}{instead}", untrusted)
-        keys.setdefault(row, []).append(f"`{rule.key}`")
-    for (tool, effect, untrusted), same in keys.items():
-        lines.append(f"| {tool} | {', '.join(same)} | {effect} | {untrusted} |")
-    return "".join(f"{line}\n" for line in lines)
+    """Return the lists of uv's keys."""
+    lines = ["| list | keys |\n", "|---|---|\n"]
+    for kind, keys in load_lists().items():
+        reasons: dict[str, list[str]] = {}
+        for key, reason in keys.items():
+            reasons.setdefault(reason, []).append(f"`{key}`")
+        for reason, same in reasons.items():
+            start = f"{kind}: {reason}" if reason else kind
+            lines.append(f"| {start} | {', '.join(same)} |\n")
+    return "".join(lines)
 
 
 def variables() -> str:

@@ -22,7 +22,7 @@ from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
-from gpuinstall.sources.provenance import create_setting
+from gpuinstall.sources.provenance import Effect, create_setting
 from tests.lab.parsed import listed
 
 CASES = {
@@ -115,7 +115,7 @@ def test_local_torch_wheels_in_lock_require_find_links(project, place):
     entry = 'wheels = [{{path = "wheels/x-1-py3-none-any.whl", {hash}}}]'
     lock = lock_with(entry.replace("/x-", "/torch-"), "torch")
     found = [("--find-links", str(project / place))] if place else []
-    rows = [create_setting("pip", *one, Path("pip.conf")) for one in found]
+    rows = [create_setting(Effect.FIND_LINKS, *one, Path("pip.conf")) for one in found]
     sources = Sources(settings=tuple(rows))
     assert bool([*LockGate(sources, project).find_rejections(lock)]) != bool(place)
 
@@ -134,7 +134,7 @@ def test_local_torch_wheels_in_lock_require_find_links(project, place):
 )
 def test_own_find_links_supply_wheels_without_trust(project, entry, expected):
     place = str(project.parents[1] / "own")
-    row = create_setting("pip", "--find-links", place, Path("pip.conf"))
+    row = create_setting(Effect.FIND_LINKS, "--find-links", place, Path("pip.conf"))
     policy = Policy(trusts_folder=False)
     sources = Sources(settings=(replace(row, is_own=True),), policy=policy)
     reasons = LockGate(sources, project).find_rejections(lock_with(entry))

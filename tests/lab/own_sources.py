@@ -5,15 +5,16 @@ from typing import Any
 
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
-from gpuinstall.sources.provenance import create_setting
+from gpuinstall.sources.configuration import parse_uv_settings
 
 
 def naming(
-    *rows: tuple[str, str], sources: Sources | None = None, **more: Any
+    *rows: tuple[str, object], sources: Sources | None = None, **more: Any
 ) -> Sources:
     """Return the sources from uv settings with these keys and values."""
     sources = sources or Sources(**more)
     for key, value in rows:
-        setting = create_setting("uv", key, value, Path("uv.toml"))
-        sources = sources.add_setting(replace(setting, is_own=True))
+        settings = parse_uv_settings({key: value}, Path("uv.toml"), {})
+        own = (replace(setting, is_own=True) for setting in settings)
+        sources = sources.add_settings(own)
     return sources

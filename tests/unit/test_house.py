@@ -308,6 +308,7 @@ PARSING_EDGES = {
     "lock.request.pyproject",
     "sources.configuration",
     "sources.requirements_file",
+    "sources.uv_settings",
     "wheels.learned.row",
 }
 """Modules that parse requirements."""

@@ -30,6 +30,7 @@ _UV_INDEXES: Shape = {
     "extra-index-url": (str, _TEXTS),
     "find-links": (str, _TEXTS),
 }
+_SCOPED: Shape = {"package!": {"name!": str}, "dependencies": _TEXTS}
 UV: Shape = _UV_INDEXES | {
     "index": [_INDEX],
     "pip": _UV_INDEXES,
@@ -41,8 +42,20 @@ UV: Shape = _UV_INDEXES | {
     "dependency-groups": {"*": {"requires-python": str}},
     "dev-dependencies": _TEXTS,
     "constraint-dependencies": _TEXTS,
-    "override-dependencies": _TEXTS,
-    "exclude-dependencies": _TEXTS,
+    "override-dependencies": [(str, _SCOPED)],
+    "exclude-dependencies": [(str, _SCOPED)],
+    "build-constraint-dependencies": [(str, {"requirement!": str, "hashes": _TEXTS})],
+    "extra-build-dependencies": {
+        "*": [(str, {"requirement!": str, "match-runtime": bool})]
+    },
+    "dependency-metadata": [{"name!": str, "requires-dist": _TEXTS}],
+    **dict.fromkeys(("exclude-newer", "resolution", "prerelease"), str),
+    **dict.fromkeys(("fork-strategy", "index-strategy", "torch-backend"), str),
+    **dict.fromkeys(("no-sources", "no-build", "no-build-isolation"), bool),
+    **dict.fromkeys(("no-build-package", "no-binary-package"), _TEXTS),
+    **dict.fromkeys(("no-build-isolation-package", "no-sources-package"), _TEXTS),
+    "config-settings": _TABLE,
+    "config-settings-package": {"*": _TABLE},
     "conflicts": [[{"extra": str, "group": str, "package": str}]],
     "cache-keys": [(str, {"file": str})],
     "extra-build-variables": {"*": _TABLE},

@@ -520,7 +520,7 @@ def read_live_catalog(
 
     Raises:
         InstallationError: A source rejects the request or sends a malformed page.
-        UsageError: The requested torch index has no torch.
+        UsageError: The requested torch index or the find-links have no torch.
     """
     for url in sources.extra_indexes:
         reporter.warn(f"the extra index {url} is not used for PyTorch packages")
@@ -544,6 +544,12 @@ def read_live_catalog(
             reporter.warn(f"{silent.sentence}; using the other sources")
     # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
+    if not (sources.has_indexes or is_listed):
+        raise UsageError(
+            "torch-index-empty",
+            "no-index excludes every index, and find-links list no torch for this machine",
+            hint="Remove no-index, or add torch to a find-links folder",
+        )
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:
         tag = request.backend
         if tag:  # the plan reports an unknown backend

@@ -356,7 +356,7 @@ def find_builds(
         versions=fit.lock.versions,
         machine=project.machine,
         environ=project.open_session().environment,
-        passed=project.sources.policy.pass_build_variables,
+        sources=project.sources,
     )
     sources = select_sources(fit.lock, fit.choice.python, project.machine)
     from_wheels = {

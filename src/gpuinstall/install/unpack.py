@@ -54,6 +54,7 @@ from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.resolve.members import find_missing_members
 from gpuinstall.lock.uv.builds import create_sync_settings, create_sync_variables
+from gpuinstall.lock.uv.errors import find_mentioned_names
 from gpuinstall.lock.uv.fetch import (
     LockInstaller,
     find_build_index,
@@ -365,20 +366,6 @@ def _unpack_into_staging(
     )
     index = find_build_index(fit.choice, session)
     settings = session.scratch / "uv.toml"
-    served = index if is_http_url(index) else None
-    default = session.environment.get("UV_DEFAULT_INDEX")
-    write_atomically(
-        settings,
-        create_sync_settings(
-            builds,
-            site,
-            served,
-            default,
-            extra=project.sources.policy.build_variables,
-            logins=session.sources.login_indexes(),
-        ),
-        is_cached=True,
-    )
     private_lock = session.scratch / "pylock.private.toml"
     wheels = project.sourcing.wheels
     folder = place.folder if place.is_managed else session.folder
@@ -422,7 +409,26 @@ def _unpack_into_staging(
         python = place.find_interpreter()
         words += ["--prefix", str(place.staging)]
     command = uv.pip_command("install", python, *words)
-    return transfer.run(command, create_sync_variables(builds, site), session)
+
+    def install(*, is_index_needed: bool) -> Lock:
+        text = create_sync_settings(
+            builds,
+            site,
+            index if is_http_url(index) else None,
+            session.environment.get("UV_DEFAULT_INDEX"),
+            is_index_needed=is_index_needed,
+            logins=session.sources.login_indexes(),
+        )
+        write_atomically(settings, text, is_cached=True)
+        return transfer.run(command, create_sync_variables(builds, site), session)
+
+    try:
+        return install(is_index_needed=False)
+    except InstallationError as error:
+        # Only a build that requires torch needs the index of torch.
+        if not builds or not find_mentioned_names(error.sentence, ["torch"]):
+            raise
+    return install(is_index_needed=True)
 
 
 def _format_torch_requirement(lock: Lock) -> str:

@@ -12,10 +12,10 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import find_unfiled_requirements
-from gpuinstall.lock.request.tools import find_locked_versions
+from gpuinstall.lock.request.tools import TEAM_LOCKS, find_locked_versions
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import create_marker_values
-from gpuinstall.sources.provenance import TEAM_LOCK, format_recorded_sources
+from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
 if TYPE_CHECKING:
@@ -158,9 +158,14 @@ def prefer_locked_versions(
     releases = set(map(str, preferred))
     # Allow only the locked files of preferred versions.
     sources = format_recorded_sources(
-        setting
-        for setting in project.sources.settings
-        if setting.row.tool != TEAM_LOCK or setting.package in releases
+        (
+            *project.sources.uv,
+            *(
+                one
+                for one in project.sources.settings
+                if one.file.name not in TEAM_LOCKS or one.package in releases
+            ),
+        )
     )
     return replace(request, preferred=preferred, sources=sources)
 

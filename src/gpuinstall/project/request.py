@@ -31,7 +31,6 @@ from gpuinstall.project.extras import (
     report_omitted,
 )
 from gpuinstall.project.folder import SINGLE_VERSION
-from gpuinstall.sources.configuration import NEVER
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     CondaRequest,
@@ -196,8 +195,7 @@ def _complete_request(
         places |= one.places
     if not settings.only:
         _check_python(decided["python"], config, places)
-    overrides = project.sources.overrides
-    excluded = requirement_names(one for one in overrides if one.text.endswith(NEVER))
+    excluded = project.sources.excluded
     requirements = tuple(
         one
         for one in listed.requirements or config.requirements
@@ -293,7 +291,7 @@ def _find_settings_backend(sources: Sources, markers: Mapping[str, str]) -> Requ
     for setting in settings:
         tag = setting.backend
         if tag and setting.applies_in(markers):
-            place = TextOrigin(str(setting.file), setting.row.key, setting.line)
+            place = TextOrigin(str(setting.file), setting.key, setting.line)
             return _make_backend_request(tag, place)
     return FOLDER_REQUEST
 

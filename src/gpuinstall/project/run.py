@@ -23,7 +23,7 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import group_files_by_path
 from gpuinstall.lock.request.history import find_unfiled_requirements
-from gpuinstall.lock.request.tools import find_lock_settings, refuse_family_builds
+from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.folder import Contents, Settings, read_contents
@@ -31,6 +31,7 @@ from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     TORCH_SOURCE,
+    Effect,
     SourceSetting,
     create_setting,
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
+    from gpuinstall.sources.uv_settings import UvSetting
 
 
 class Project(Value):
@@ -193,6 +195,7 @@ def read_project(
     sourcing = _complete_sourcing(settings, contents.config, sources)
     base = sources.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
+    sources = replace(sources, family=catalog.family)
     machine = settings.machine or here or _read_this_machine(reporter)
     if settings.machine and machine.os == "linux" and not machine.glibc:
         machine = replace(machine, glibc=contents.glibc)
@@ -248,10 +251,10 @@ def _read_project_sources(
         configured=contents.config.sourcing.torch_index,
     )
     further = _collect_source_settings(settings, folder, lock_folder, contents)
-    sources = refuse_family_builds(sources.add_settings(further, folder))
+    sources = sources.add_settings(further, folder)
     typed = requirement_names(settings.request.requirements)
     policy = replace(sources.policy, requested=frozenset(typed))
-    return replace(sources, policy=policy)
+    return replace(sources, policy=policy).apply_no_index()
 
 
 def _report_sources(
@@ -259,7 +262,8 @@ def _report_sources(
 ) -> None:
     """Report requested logins and the sources that the folder selects."""
     for setting in typed.settings:
-        if setting.is_own and remove_logins(setting.value) != setting.value:
+        written = str(setting.value)
+        if setting.is_own and remove_logins(written) != written:
             reporter.notice(
                 "Login",
                 f"lock files do not contain the login of {setting.package}; "
@@ -284,9 +288,9 @@ def _complete_sourcing(
 
 def _collect_source_settings(
     settings: Settings, folder: Path, lock_folder: Path, contents: Contents
-) -> Iterator[SourceSetting]:
+) -> Iterator[SourceSetting | UvSetting]:
     """Yield the index settings of the user and the project."""
-    pages = partial(create_setting, "gpuinstall", "extension-sources")
+    pages = partial(create_setting, Effect.EXTENSIONS, "extension-sources")
     for address in settings.request.sourcing.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
     yield from settings.typed_requirements.settings
@@ -306,11 +310,11 @@ def _collect_source_settings(
     further = [
         setting
         for setting in chain.from_iterable(one.settings for one in alternatives)
-        if setting.row.key != TORCH_SOURCE and not settings.only
+        if setting.key != TORCH_SOURCE and not settings.only
     ]
     for setting in chain(*(one.settings for one in files), further):
         is_gone = settings.only or setting.package in removed
-        if not (is_gone and setting.row.key == BY_ADDRESS):
+        if not (is_gone and setting.key == BY_ADDRESS):
             yield setting
     counting = join_files((*settings.files.values(), settings.typed_requirements))
     if not settings.only:
@@ -347,4 +351,4 @@ def _find_locked_indexes(
             if name not in removed:
                 key = "locked package index"
                 file = folder / lock.name
-                yield create_setting("gpuinstall", key, index, file, package=name)
+                yield create_setting(Effect.KNOWN_INDEX, key, index, file, package=name)

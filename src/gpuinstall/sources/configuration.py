@@ -5,13 +5,11 @@ Sources: pip's "Configuration" topic (pip.pypa.io) and uv's "Configuration files
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
 from os.path import exists, isdir, isfile
@@ -30,12 +28,12 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.requirement import (
     Constraint,
+    Requirement,
     TextOrigin,
     is_file_url,
     is_remote,
     normalize_file_url,
     parse_constraint,
-    parse_requirement,
 )
 from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
 from gpuinstall.base.text import (
@@ -47,27 +45,37 @@ from gpuinstall.base.text import (
 from gpuinstall.base.values import replace
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
-    RESOLVER_TABLES,
+    TORCH_BACKEND,
     TRUST_FOLDER,
     Effect,
     SourceSetting,
     create_setting,
-    create_unknown_setting,
-    has_rule,
-    load_rules,
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     convert_content_errors,
+    convert_pip_option,
+    create_list_settings,
+    create_reference_settings,
     join_files,
     read_requirements,
     read_requirements_text,
     requirements_path,
 )
+from gpuinstall.sources.uv_settings import (
+    BUILD_CONSTRAINTS,
+    CONSTRAINTS_KEY,
+    EXCLUSIONS_KEY,
+    OVERRIDES_KEY,
+    KeyList,
+    UvSetting,
+    find_list,
+)
 
 _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
+_Settings: TypeAlias = Iterator[SourceSetting | UvSetting]
 
 OFF = {"", "0", "false", "no", "off", "n", "f"}
 """False values of pip and uv. uv uses clap's ``BoolishValueParser``."""
@@ -84,15 +92,23 @@ _UV_VARIABLES = {
 }
 """uv's source variables, by setting, in order of precedence."""
 
-NEVER = '; python_version < "0"'
-"""Marker that is never true, for excluded requirements."""
-
-_OVERRIDES = "override-dependencies"
+_ADDRESS_KEYS = {
+    "index-url": Effect.INDEX,
+    "extra-index-url": Effect.EXTRA_INDEX,
+    "find-links": Effect.FIND_LINKS,
+}
 _UV_LISTS = {
-    "UV_OVERRIDE": _OVERRIDES,
-    "UV_EXCLUDE": "exclude-dependencies",
+    "UV_OVERRIDE": OVERRIDES_KEY,
+    "UV_EXCLUDE": EXCLUSIONS_KEY,
+    "UV_BUILD_CONSTRAINT": BUILD_CONSTRAINTS,
 }
 """uv's variables with paths of requirements files, and their settings."""
+
+_PACKAGE_LISTS = {
+    "no-binary": "no-binary",
+    "only-binary": "no-build",
+}
+"""Settings with a list of packages, and uv's settings for them."""
 
 _DECIDING = re.compile(
     r".+\.(toml|lock)|requirements.*\.txt|environment\.ya?ml|setup\.(py|cfg)|\.python-version"
@@ -100,9 +116,6 @@ _DECIDING = re.compile(
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 _UV_FILE = Path("uv", "uv.toml")
-
-_READ_ELSEWHERE = {Effect.REQUEST, Effect.CONSTRAINT, Effect.HARMLESS}
-"""Effects of settings that other modules handle or that change nothing."""
 
 
 def user_folder(environ: _Environ) -> Path:
@@ -200,7 +213,7 @@ def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
     return _pip_files_of_user(environ)[-1]
 
 
-def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+def read_configuration(environ: _Environ, folder: Path) -> _Settings:
     """Yield uv and pip settings that apply in a folder, by precedence.
 
     Raises:
@@ -208,7 +221,8 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
     """
     projects = [folder]
     yield from map(_mark_own, read_uv_variables(environ, folder))
-    for file, table in read_project_tables(environ, folder):
+    # In a workspace, the root takes precedence.
+    for file, table in reversed([*read_project_tables(environ, folder)]):
         projects.append(file.parent)
         with _convert_read_errors(file):
             yield from parse_uv_settings(table, file, environ)
@@ -226,7 +240,7 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
         yield from settings if is_of_folder else map(_mark_own, settings)
 
 
-def _mark_own(setting: SourceSetting) -> SourceSetting:
+def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:
     return replace(setting, is_own=True)
 
 
@@ -317,9 +331,8 @@ def parse_uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constrain
     Raises:
         UsageError: A constraint is malformed.
     """
-    key = "constraint-dependencies"
-    origin = TextOrigin(str(file), key)
-    return [parse_constraint(one, origin) for one in table.get(key, [])]
+    origin = TextOrigin(str(file), CONSTRAINTS_KEY)
+    return [parse_constraint(one, origin) for one in table.get(CONSTRAINTS_KEY, [])]
 
 
 def read_pip_option(
@@ -381,7 +394,6 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
             trusts_other_users=variable == "1",
             trusted_sources=tuple(map(Location.parse, prefixes)),
             pass_build_variables=tuple(names),
-            build_variables=_read_build_variables(environ),
         )
     return check_owners(policy, [folder], folder)
 
@@ -416,18 +428,7 @@ def _find_config_files(path: Path) -> Iterator[Path]:
         yield path / ".venv" / PIP_NAME
 
 
-def _read_build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
-    """Read ``extra-build-variables`` from the user's uv settings."""
-    variables: dict[str, dict[str, str]] = {}
-    for file, table in _read_user_tables(environ):
-        with _convert_read_errors(file):
-            for package, values in table.get("extra-build-variables", {}).items():
-                texts = {name: str(value) for name, value in values.items()}
-                variables.setdefault(package, texts)
-    return variables
-
-
-def read_pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+def read_pip_variables(environ: _Environ, folder: Path) -> _Settings:
     """Yield the settings in pip's environment variables.
 
     The file of each setting is the name of the variable.
@@ -438,7 +439,9 @@ def read_pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSettin
             yield from _convert_pip_option(option, value, Path(name), folder)
 
 
-def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
+def parse_pip_file(
+    text: str, file: Path, folder: Path
+) -> list[SourceSetting | UvSetting]:
     """Parse the sections ``global`` and ``install`` of a ``pip.conf``.
 
     Args:
@@ -449,7 +452,7 @@ def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
     Raises:
         ValueError: The text is malformed.
     """
-    settings = list[SourceSetting]()
+    settings = list[SourceSetting | UvSetting]()
     for option, value in _parse_pip_options(text).items():
         settings += _convert_pip_option(option, value, file, folder)
     return settings
@@ -457,18 +460,21 @@ def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
 
 def _convert_pip_option(
     option: str, value: str, place: Path, folder: Path
-) -> Iterator[SourceSetting]:
-    # Rules without dashes are only for pip.conf, not for requirements files.
-    key = option if has_rule("pip", option) else f"--{option}"
-    if not has_rule("pip", key):
-        yield create_unknown_setting("pip", option, place)
+) -> _Settings:
+    """Convert an option of pip that gpuinstall reads."""
+    if value.lower() in OFF:
         return
-    effect = load_rules()["pip", key].declared_effect
-    if value.lower() in OFF or effect in _READ_ELSEWHERE:
+    if option == "cert":
+        yield create_setting(Effect.CERTIFICATES, option, value, place)
+        return
+    if option == "no-index":
+        # uv does not read it, and bootstrap.py needs it only for pip.
+        yield UvSetting(f"--{option}", value, place)
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:
-        yield create_setting("pip", key, _resolve_path(option, word, folder), place)
+        located = _resolve_path(option, word, folder)
+        yield from convert_pip_option(f"--{option}", located, place)
 
 
 def _parse_pip_options(text: str) -> dict[str, str]:
@@ -486,7 +492,7 @@ def _normalize_pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def read_uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+def read_uv_variables(environ: _Environ, folder: Path) -> _Settings:
     """Yield the settings in uv's environment variables, except constraints.
 
     The file of each setting is the name of the variable.
@@ -500,40 +506,42 @@ def read_uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting
                 # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
             located = _add_login(_resolve_path(key, address, folder), index, environ)
-            yield create_setting("uv", key, located, Path(name))
+            yield create_setting(_ADDRESS_KEYS[key], key, located, Path(name))
     for name, key in _UV_LISTS.items():
         listed = _read_variable_files(name, environ, folder).requirements
-        texts = list(map(str, listed))
-        if texts:
+        if listed:
+            texts = [one.text for one in _locate_paths(listed, folder)]
             yield from _convert_uv_setting(key, texts, Path(name))
+    special = {*_UV_VARIABLES, *_UV_LISTS, "UV_CONSTRAINT"}
     for name, value in environ.items():
-        if name.startswith("UV_") and name not in _UV_VARIABLES and value:
-            yield from _convert_uv_variable(name, value)
+        if name.startswith("UV_") and name not in special and value:
+            key = name.removeprefix("UV_").lower().replace("_", "-")
+            yield from _convert_uv_setting(key, _parse_value(key, value), Path(name))
 
 
-def _convert_uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
-    """Convert an environment variable to the equivalent uv setting."""
-    place = Path(name)
-    key = name.removeprefix("UV_").lower().replace("_", "-")
-    patterns = [one for tool, one in load_rules() if tool == "uv" and "*" in one]
-    if has_rule("uv", name):
-        key = name
-    elif any(fnmatchcase(name, pattern) for pattern in patterns):
-        return
-    if not has_rule("uv", key):
-        yield create_unknown_setting("uv", name, place)
-    elif value.lower() in OFF:
-        return
-    elif key.endswith("-package"):
-        yield from _convert_uv_setting(key, value.split(), place)
-    else:
-        yield from _convert_uv_setting(key, value.lower() in _ON or value, place)
+def _locate_paths(
+    requirements: Iterable[Requirement], folder: Path
+) -> Iterator[Requirement]:
+    """Yield requirements with absolute paths."""
+    for one in requirements:
+        place = folder / expand_home(one.path or "")
+        yield one.with_url(place.absolute().as_uri()) if one.path else one
+
+
+def _parse_value(key: str, text: str) -> Any:
+    """Parse the value of a variable for a key of uv."""
+    if text.lower() in OFF:
+        return False
+    if key in {"exclude-newer-package", "prerelease-package"}:
+        # The variable has words such as NAME=VALUE.
+        pairs = (word.partition("=") for word in text.split())
+        return {name: value for name, _, value in pairs}
+    return text.split() if key.endswith("-package") else text.lower() in _ON or text
 
 
 def format_index_url(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
     """Return the URL of an entry in uv's ``index`` list, with its login."""
-    key = index_key(index)
-    kind = "find-links" if key == "index (flat)" else key
+    kind = "find-links" if index.get("format") == "flat" else "index"
     address = _resolve_path(kind, index["url"], file.parent)
     return _add_login(address, index.get("name"), environ)
 
@@ -553,11 +561,10 @@ def parse_uv_settings(
     table: Mapping[str, Any],
     file: Path,
     environ: _Environ,
-) -> tuple[SourceSetting, ...]:
-    """Parse a uv settings table, except ``sources`` and constraints.
+) -> tuple[SourceSetting | UvSetting, ...]:
+    """Parse a uv settings table, except ``sources``.
 
-    Explicit indexes apply only to ``sources``. The settings in ``[pip]`` are for uv's
-    pip interface, and do not replace the settings outside it.
+    Explicit indexes apply only to ``sources``. The settings in ``[pip]`` take precedence.
 
     Args:
         table: A ``uv.toml`` or ``[tool.uv]``.
@@ -569,20 +576,23 @@ def parse_uv_settings(
             commands do not agree on a default index.
     """
     check_shape(table, UV)
-    settings = list[SourceSetting]()
+    settings = list[SourceSetting | UvSetting]()
     for index in table.get("index", []):
         if not index.get("explicit"):
             address = format_index_url(index, file, environ)
-            settings.append(create_setting("uv", index_key(index), address, file))
+            settings.append(
+                create_setting(_index_effect(index), index_key(index), address, file)
+            )
+            if index.get("format") == "flat" and index.get("default"):
+                settings.append(UvSetting("no-index", True, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
-            if not has_rule("uv", key):
-                settings.append(create_unknown_setting("uv", key, file))
-            elif value and key != "index":
-                settings += _convert_uv_setting(key, value, file)
+            settings += _convert_uv_setting(key, value, file)
     # PyTorch's index is replaced later, but counts as a default index in this check.
     defaults = [
-        one.value for one in settings if one.row.declared_effect is Effect.INDEX
+        one.value
+        for one in settings
+        if isinstance(one, SourceSetting) and one.declared_effect is Effect.INDEX
     ]
     if len({address.rstrip("/") for address in defaults}) > 1:
         message = f"it has more than one default index: {' and '.join(defaults)}"
@@ -590,62 +600,45 @@ def parse_uv_settings(
     return tuple(settings)
 
 
-def _convert_uv_setting(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
-    """Yield the settings that one supported uv key contains."""
-    if load_rules()["uv", key].declared_effect in _READ_ELSEWHERE:
-        return
-    values: list[Any] = value if isinstance(value, list) else [value]
-    if key in _UV_VARIABLES.values():
-        for address in values:
+def _convert_uv_setting(key: str, value: Any, file: Path) -> _Settings:
+    """Yield the sources and settings that one key of uv contains."""
+    if key in _ADDRESS_KEYS:
+        for address in value if isinstance(value, list) else [value]:
             located = _resolve_path(key, address, file.parent)
-            yield create_setting("uv", key, located, file)
+            yield create_setting(_ADDRESS_KEYS[key], key, located, file)
         return
-    origin = TextOrigin(str(file), key)
-    if key == "exclude-dependencies":
-        key = _OVERRIDES
-        values = [f"{name}{NEVER}" for name in values]
-    key, text = _format_rule_value(key, value, values)
-    if key == _OVERRIDES:
-        parsed = tuple(parse_requirement(one, origin) for one in values)
-        yield replace(create_setting("uv", key, text, file), requirements=parsed)
+    if key == TORCH_BACKEND:
+        yield create_setting(Effect.TORCH, key, value, file)
         return
+    skipped = {KeyList.ADDRESSES, KeyList.REQUEST, KeyList.LOCAL}
+    is_default = value is False and find_list(key) is not KeyList.PASSED
     # The only supported strategy is also uv's default.
-    if (key, text) != ("index-strategy", "first-index"):
-        yield create_setting("uv", key, text, file)
-
-
-def _format_rule_value(key: str, value: object, values: list[Any]) -> tuple[str, str]:
-    """Return a setting's key in ``settings.json``, and its value as text."""
-    if value is True:
-        return key, ":all:"
-    if key in RESOLVER_TABLES:
-        # The environment variable has words such as NAME=VALUE.
-        if isinstance(value, list):
-            words = [word.partition("=") for word in value]
-            value = {name: text for name, _, text in words}
-        # A TOML value may be a date.
-        return key, json.dumps(value, default=str)
-    text = " ".join(map(str, values))
-    if key not in {_OVERRIDES, "dependency-metadata"}:
-        return key, text
-    required = [
-        one
-        for value in values
-        for one in (value.get("requires-dist", ()) if key != _OVERRIDES else (value,))
-    ]
-    origin = TextOrigin(key=key)
-    is_by_url = any(parse_requirement(one, origin).url for one in required)
-    return (f"{key} (by URL)", text) if is_by_url else (key, json.dumps(values))
+    is_default |= (key, value) == ("index-strategy", "first-index")
+    if is_default or find_list(key) in skipped:
+        return
+    if key in _PACKAGE_LISTS and not isinstance(value, bool):
+        yield from create_list_settings(_PACKAGE_LISTS[key], value, file)
+        return
+    setting = UvSetting(key, value, file)
+    yield setting
+    yield from create_reference_settings(setting.requirements)
 
 
 def index_key(index: Mapping[str, Any]) -> str:
-    """Return the ``settings.json`` key for an entry in uv's ``index``."""
+    """Return the key and kind of an entry in uv's ``index``."""
     kinds = []
     if index.get("format") == "flat":
         kinds.append("flat")
     if index.get("default"):
         kinds.append("default")
     return f"index ({', '.join(kinds)})" if kinds else "index"
+
+
+def _index_effect(index: Mapping[str, Any]) -> Effect:
+    """Return the effect of an entry in uv's ``index``."""
+    if index.get("format") == "flat":
+        return Effect.FIND_LINKS
+    return Effect.INDEX if index.get("default") else Effect.EXTRA_INDEX
 
 
 def _resolve_path(

@@ -7,7 +7,6 @@ gpuinstall contacts a server, builds a package, or runs code.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from gpuinstall.base.files import leads_outside
@@ -43,8 +42,6 @@ class Policy(Value):
     trusted_sources: tuple[Location, ...] = ()
     pass_build_variables: tuple[str, ...] = ()
     """The environment variables to pass to every build."""
-    build_variables: Mapping[str, Mapping[str, str]] = {}
-    """The user's ``extra-build-variables`` for uv, by package."""
     requested: frozenset[str] = frozenset()
     """The packages that the user requests on the command line."""
 

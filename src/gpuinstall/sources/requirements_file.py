@@ -41,15 +41,23 @@ from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names, redact, shorten
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
-    ANY_FILE,
     BY_ADDRESS,
+    Effect,
     SourceSetting,
     create_setting,
-    has_rule,
 )
+from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list
 
 PROJECT = "pyproject.toml"
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
+_PIP_SOURCES = {
+    "--index-url": Effect.INDEX,
+    "--extra-index-url": Effect.EXTRA_INDEX,
+    "--find-links": Effect.FIND_LINKS,
+    "--hash": Effect.HASH,
+}
+_PIP_LISTS = {"--only-binary": "no-build", "--no-binary": "no-binary"}
+_SILENT = ("--require-hashes",)
 _FLAGS = frozenset(
     {
         "--no-index",
@@ -110,7 +118,7 @@ class RequirementsFile(Value):
 
     requirements: tuple[Requirement, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    settings: tuple[SourceSetting, ...] = ()
+    settings: tuple[SourceSetting | UvSetting, ...] = ()
     """The settings that select package sources or files."""
 
     conda: tuple[CondaRequest, ...] = ()
@@ -120,7 +128,7 @@ class RequirementsFile(Value):
     def from_lines(
         cls,
         lines: Iterable[Requirement],
-        settings: Iterable[SourceSetting] = (),
+        settings: Iterable[SourceSetting | UvSetting] = (),
     ) -> RequirementsFile:
         """Create the contents from requirements and settings.
 
@@ -134,6 +142,11 @@ class RequirementsFile(Value):
             tuple(one for one in lines if isinstance(one, Constraint)),
             (*create_reference_settings(lines), *settings),
         )
+
+    @property
+    def sources(self) -> Iterator[SourceSetting]:
+        """The settings that select sources."""
+        return (one for one in self.settings if isinstance(one, SourceSetting))
 
     @property
     def lines(self) -> tuple[Requirement, ...]:
@@ -156,7 +169,7 @@ def create_reference_settings(lines: Iterable[Requirement]) -> Iterator[SourceSe
         if requirement.url:
             login = requirement.login
             yield create_setting(
-                ANY_FILE,
+                Effect.LOCATED,
                 BY_ADDRESS,
                 requirement.url.replace("://", f"://{login}", 1),
                 Path(requirement.origin.file),
@@ -465,11 +478,9 @@ class _Reader:
             file = self.read(included, None, line, constrains=constrains)
         except UsageError as error:
             raise UsageError(error.code, malformed) from None
-        if not all(has_rule(one.row.tool, one.row.key) for one in file.settings):
-            raise UsageError("requirements-malformed", malformed)
         if is_inside(included, Path.cwd()):
             return file
-        inclusion = create_setting("pip", "-r", str(real_path(included)), path)
+        inclusion = create_setting(Effect.FILE, "-r", str(real_path(included)), path)
         return RequirementsFile(settings=(inclusion,)) | file
 
 
@@ -512,7 +523,7 @@ def _read_options(
     *,
     number: int,
     package: str,
-) -> Iterator[SourceSetting]:
+) -> Iterator[SourceSetting | UvSetting]:
     """Yield the pip options in a line of a requirements file.
 
     Args:
@@ -546,4 +557,61 @@ def _read_options(
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")
-        yield create_setting("pip", option, value, path, line=number, package=package)
+        settings = [
+            *convert_pip_option(option, value, path, line=number, package=package)
+        ]
+        if not settings and option not in _SILENT:
+            raise ValueError(f"{option} is not an option of a requirements file")
+        yield from settings
+
+
+def convert_pip_option(
+    option: str,
+    value: str,
+    file: Path,
+    *,
+    line: int | None = None,
+    package: str = "",
+) -> Iterator[SourceSetting | UvSetting]:
+    """Convert an option of pip to a source or to a setting of uv.
+
+    Args:
+        option: The option. Nothing is yielded for an option that is not read.
+        value: The value.
+        file: The file, or the name of a variable.
+        line: The line number, if known.
+        package: The package to which the option applies. Empty: all packages.
+    """
+    if option in _PIP_SOURCES:
+        effect = _PIP_SOURCES[option]
+        yield create_setting(effect, option, value, file, line=line, package=package)
+    elif option in _PIP_LISTS:
+        names = re.split(r"[\s,]+", value)
+        yield from create_list_settings(_PIP_LISTS[option], names, file, line=line)
+    elif option == "--pre":
+        yield UvSetting("prerelease", "allow", file, line)
+    elif option == "--uploaded-prior-to":
+        yield UvSetting("exclude-newer", value, file, line)
+    elif option == "--no-index":
+        yield UvSetting("no-index", True, file, line)
+    elif find_list(option) is KeyList.NEVER_PASSED:
+        yield UvSetting(option, value, file, line)
+
+
+def create_list_settings(
+    key: str, names: str | Iterable[str], file: Path, *, line: int | None = None
+) -> Iterator[UvSetting]:
+    """Yield uv's settings for a list of packages, ``:all:``, or ``:none:``.
+
+    Args:
+        key: ``no-build`` or ``no-binary``.
+        names: The packages.
+        file: The file, or the name of a variable.
+        line: The line number, if known.
+    """
+    listed = [names] if isinstance(names, str) else [*names]
+    packages = [name for name in listed if name and not name.startswith(":")]
+    if ":all:" in listed:
+        yield UvSetting(key, True, file, line)
+    elif packages:
+        yield UvSetting(f"{key}-package", packages, file, line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -39,14 +38,31 @@ from gpuinstall.sources.gate import (
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
-    RESOLVER_TABLES,
-    RESOLVER_WORDS,
+    TRUST_FOLDER,
     Effect,
     SourceSetting,
     create_setting,
 )
+from gpuinstall.sources.uv_settings import (
+    BUILD_KEYS,
+    CONSTRAINTS_KEY,
+    EXCLUSIONS_KEY,
+    METADATA,
+    OVERRIDES_KEY,
+    KeyList,
+    UvSetting,
+    add_build_requirements,
+    find_family_rows,
+    find_torch_builds,
+    is_later_date,
+    merge_settings,
+    remove_rows,
+)
 
 OFFICIAL = "https://download.pytorch.org/whl"
+
+_NO_INDEX = Path(__file__).with_name("no-index").as_uri()
+"""The URL of an index without packages."""
 
 _LINKS = "#find-links"
 """The URL fragment that distinguishes find-links from an index."""
@@ -79,7 +95,13 @@ class Sources(Value):
     """The default index. None: the default of pip and uv."""
 
     settings: tuple[SourceSetting, ...] = ()
-    """The user's settings, highest precedence first, then the folder's."""
+    """The user's sources, highest precedence first, then the folder's."""
+
+    uv: tuple[UvSetting, ...] = ()
+    """uv's settings, highest precedence first."""
+
+    family: frozenset[str] = frozenset()
+    """The packages of the torch family, which have their own rules."""
 
     certificates: str | None = None
     policy: Policy = Policy()
@@ -125,47 +147,60 @@ class Sources(Value):
                 own[address] = str(index.file)
         return own
 
+    @cached_property
+    def passed(self) -> dict[str, Any]:
+        """uv's passed keys with their values, also for the torch family."""
+        return merge_settings(self.uv)
+
     @property
     def overrides(self) -> list[Requirement]:
-        """The ``override-dependencies`` in the folder's uv settings."""
-        return [*chain.from_iterable(one.requirements for one in self.settings)]
+        """The requirements in ``override-dependencies``."""
+        settings = (one for one in self.uv if one.key == OVERRIDES_KEY)
+        return [*chain.from_iterable(one.requirements for one in settings)]
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """The packages in ``exclude-dependencies``."""
+        rows = self.passed.get(EXCLUSIONS_KEY, ())
+        return frozenset(normalize_name(row) for row in rows if isinstance(row, str))
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
         """The entries of uv's ``dependency-metadata`` setting."""
-        return [
-            row
-            for setting in self._settings_with(Effect.RESOLUTION)
-            if setting.row.key == "dependency-metadata"
-            for row in json.loads(setting.value)
-        ]
+        rows = self.passed.get(METADATA, ())
+        return [row for row in rows if normalize_name(row["name"]) not in self.family]
+
+    @cached_property
+    def torch_builds(self) -> dict[str, tuple[str, ...]]:
+        """The packages that build with torch, and what they need for it."""
+        return find_torch_builds(self.uv)
 
     @property
-    def resolver_words(self) -> dict[str, str]:
-        """The values of uv's prerelease, resolution, and fork settings."""
-        words: dict[str, str] = {}
-        for setting in self._settings_with(Effect.RESOLUTION):
-            if setting.row.key in RESOLVER_WORDS:
-                words.setdefault(setting.row.key, setting.value)
-            elif setting.row.key == "--pre":
-                words.setdefault("prerelease", "allow")
-        return words
+    def build_settings(self) -> dict[str, Any]:
+        """uv's passed keys that change how a package is built."""
+        passed = {key: self.passed[key] for key in BUILD_KEYS if key in self.passed}
+        if "exclude-newer" in passed:
+            # The index of torch has no dates.
+            dates = passed.get("exclude-newer-package", {})
+            undated = dict.fromkeys(sorted(self.family), False)
+            passed["exclude-newer-package"] = {**dates, **undated}
+        return passed
 
-    @property
-    def resolver_tables(self) -> dict[str, dict[str, Any]]:
-        """uv's per-package settings from the highest-precedence file."""
-        tables: dict[str, dict[str, Any]] = {}
-        for setting in self._settings_with(Effect.RESOLUTION):
-            if setting.row.key in RESOLVER_TABLES:
-                table = tables.setdefault(setting.row.key, {})
-                for name, value in json.loads(setting.value).items():
-                    table.setdefault(normalize_name(name), value)
-        return tables
+    def find_build_requirements(
+        self, names: Iterable[str], versions: Mapping[str, str]
+    ) -> dict[str, list[Any]]:
+        """Return ``extra-build-dependencies``, with the selected torch.
+
+        Args:
+            names: The packages that may be built.
+            versions: The selected versions.
+        """
+        return add_build_requirements(self.passed, self.torch_builds, names, versions)
 
     @property
     def prefers_lowest(self) -> bool:
         """Whether uv selects the lowest versions of requested packages."""
-        return self.resolver_words.get("resolution", "highest") != "highest"
+        return bool(self.passed.get("resolution", "highest") != "highest")
 
     @property
     def extension_sources(self) -> tuple[str, ...]:
@@ -175,12 +210,7 @@ class Sources(Value):
     @property
     def exclude_newer(self) -> str | None:
         """The date after which uploaded files are ignored."""
-        settings = self._settings_with(Effect.EXCLUDE_NEWER)
-        of_folder = [one for one in settings if not one.is_own]
-        of_variable = [one for one in settings if one.file.name == "UV_EXCLUDE_NEWER"]
-        # The last of the folder's files and the first of the user's files have priority.
-        effective = of_variable or of_folder[-1:] or settings[:1]
-        return effective[0].value if effective else None
+        return self.passed.get("exclude-newer")
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
@@ -214,27 +244,22 @@ class Sources(Value):
     @property
     def only_binary(self) -> frozenset[str]:
         """The packages that must not be built from source, or ``:all:``."""
-        return self._names_in(Effect.ONLY_BINARY)
+        return self._find_names("no-build")
 
     @property
     def no_binary(self) -> frozenset[str]:
-        """The packages that must be built from source."""
-        return self._names_in(Effect.NO_BINARY)
+        """The packages that must be built from source, or ``:all:``."""
+        return self._find_names("no-binary") - self.family
 
     @property
     def no_sources(self) -> frozenset[str]:
         """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
-        return self._names_in(Effect.NO_SOURCES)
+        return self._find_names("no-sources")
 
-    def _names_in(self, effect: Effect) -> frozenset[str]:
-        """Return the package names in the values of settings."""
-        names = " ".join(self._unique_values(effect)).replace(",", " ").split()
-        return frozenset(map(normalize_name, names)) - {":none:"}
-
-    @property
-    def ignored_settings(self) -> list[SourceSetting]:
-        """The settings that gpuinstall ignores, each for a known reason."""
-        return [one for one in self.settings if one.ignore_reason]
+    def _find_names(self, key: str) -> frozenset[str]:
+        """Return ``:all:`` if a key is true, and the packages of its list."""
+        names = map(normalize_name, self.passed.get(f"{key}-package", ()))
+        return frozenset(names).union([":all:"] if self.passed.get(key) else [])
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
@@ -356,12 +381,35 @@ class Sources(Value):
         """Return uv settings for all sources except the default index."""
         indexes = [{"url": address} for address in self.extra_indexes]
         indexes += [{"url": place, "format": "flat"} for place in self.find_links]
-        settings: dict[str, Any] = {"index": indexes}
-        if self.exclude_newer:
-            settings["exclude-newer"] = self.exclude_newer
-        if ":all:" in self.no_sources:
-            settings["no-sources"] = True
-        return settings | self.resolver_words | self.resolver_tables
+        passed = remove_rows(self.passed, self.family)
+        # These keys are parts of the request or of the command.
+        for key in (
+            CONSTRAINTS_KEY,
+            "no-build",
+            "no-build-package",
+            "no-sources-package",
+        ):
+            passed.pop(key, None)
+        # uv accepts this key only for its pip interface.
+        if "require-hashes" in passed:
+            passed["pip"] = {"require-hashes": passed.pop("require-hashes")}
+        return {"index": indexes, **passed}
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether ``no-index`` does not exclude the indexes."""
+        return self.torch_index != _NO_INDEX
+
+    def apply_no_index(self) -> Sources:
+        """Return the sources without indexes if ``no-index`` is set."""
+        if not any(one.key == "no-index" for one in self.uv):
+            return self
+        return replace(
+            self,
+            torch_index=_NO_INDEX,
+            is_torch_index_requested=True,
+            default_index=_NO_INDEX,
+        )
 
     def filter_by_markers(self, values: Mapping[str, str]) -> Sources:
         """Return the sources whose markers apply in an environment."""
@@ -370,7 +418,7 @@ class Sources(Value):
 
     def add_settings(
         self,
-        settings: Iterable[SourceSetting],
+        settings: Iterable[SourceSetting | UvSetting],
         folder: Path | None = None,
     ) -> Sources:
         """Add settings from requested files and the command line.
@@ -384,15 +432,19 @@ class Sources(Value):
             UsageError: A setting is refused or malformed.
         """
         place = folder or Path.cwd()
-        unique = tuple(dict.fromkeys(settings))
-        sources = self.check_owners(unique, place)
-        for written in unique:
+        listed = tuple(settings)
+        sources = self.check_owners(listed, place)
+        sources = sources.add_uv(one for one in listed if isinstance(one, UvSetting))
+        located = (one for one in listed if isinstance(one, SourceSetting))
+        for written in dict.fromkeys(located):
             sources.check_form(written)
             setting = sources.check_location(written, place)
             sources = sources.add_setting(setting)
         return sources
 
-    def check_owners(self, settings: Iterable[SourceSetting], folder: Path) -> Sources:
+    def check_owners(
+        self, settings: Iterable[SourceSetting | UvSetting], folder: Path
+    ) -> Sources:
         """Distrust the folder if a setting's file belongs to another user."""
         from gpuinstall.sources.configuration import check_owners
 
@@ -400,18 +452,42 @@ class Sources(Value):
         for setting in settings:
             if not setting.is_own:
                 paths.append(folder / setting.file)
+                if isinstance(setting, UvSetting):
+                    continue
                 if setting.effect is Effect.LOCATED:
                     location = Location.parse(setting.value, folder)
                     paths += [Path(location.path)] if location.is_local else []
         return replace(self, policy=check_owners(self.policy, paths, folder))
 
+    def add_uv(self, settings: Iterable[UvSetting]) -> Sources:
+        """Add settings of uv, with lower precedence than the existing ones.
+
+        Raises:
+            UsageError: The user does not trust the folder to have a setting.
+        """
+        added = [*settings]
+        own = merge_settings(one for one in (*self.uv, *added) if one.is_own)
+        for setting in added:
+            if setting.is_own or self.policy.trusts_folder:
+                continue
+            if setting.is_refused_without_trust or is_later_date(setting, own):
+                raise UsageError(
+                    "source-setting",
+                    f"{setting.shown} cannot be applied",
+                    why=self.policy.why,
+                    hint=f"Remove {setting.key}, or unset {TRUST_FOLDER}",
+                )
+        new = [one for one in added if one not in self.uv]
+        return replace(self, uv=(*self.uv, *new))
+
     def check_form(self, setting: SourceSetting) -> None:
         """Raise UsageError for a refused setting or a malformed value."""
-        effect = setting.effect
-        is_untrusted = not (setting.is_own or self.policy.trusts_folder)
-        if effect is Effect.REFUSED or (effect is Effect.UNKNOWN and is_untrusted):
-            raise _setting_error(setting)
-        form = effect.value.form
+        if setting.effect is Effect.WITHOUT_MEMBER:
+            raise _setting_error(
+                setting,
+                "list the packages to install: [tool.gpuinstall] requirements = […]",
+            )
+        form = setting.effect.value.form
         if not re.fullmatch(form.pattern, setting.value):
             raise _setting_error(setting, form.instead)
 
@@ -427,7 +503,7 @@ class Sources(Value):
             return setting
         if effect is Effect.INDEX:
             for other in self.folder_sources:
-                is_alike = other.row == setting.row
+                is_alike = other.key == setting.key
                 if is_alike and other.value != _plain_url(setting.value):
                     raise _setting_error(
                         setting, f"use one default index; another one is {other.value}"
@@ -522,16 +598,26 @@ class Sources(Value):
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
-        texts = {}
-        for setting in self.ignored_settings:
-            key = setting.row.key
-            name = key if key == setting.place else f"{key} in {setting.place}"
-            texts[f"{name}: {setting.ignore_reason}"] = setting.effect
-        for text, effect in texts.items():
-            if effect is Effect.UNKNOWN:
-                reporter.warn(text)
-            else:
-                reporter.step("Ignored", text)
+        ignored = [one for one in self.settings if one.ignore_reason]
+        for source in ignored:
+            is_variable = source.key == source.place
+            name = source.key if is_variable else f"{source.key} in {source.place}"
+            reporter.step("Ignored", f"{name}: {source.ignore_reason}")
+        for setting in self.uv:
+            reason = setting.ignore_reason
+            if setting.list is KeyList.UNKNOWN:
+                reporter.warn(f"{setting.shown}: {reason}")
+            elif reason:
+                reporter.step("Ignored", f"{setting.shown}: {reason}")
+            if rows := find_family_rows(setting, self.family):
+                reporter.step(
+                    "Ignored",
+                    f"{setting.shown}: {', '.join(rows)} is selected with the build; --into keeps an environment's own torch",
+                )
+
+    def find_build_settings(self, package: str) -> list[str]:
+        """Return the folder's settings that change the build of a package."""
+        return [one.shown for one in self.uv if not one.is_own and one.builds(package)]
 
     def find_unknown_index(
         self, read_default: Callable[[], str | None]
@@ -584,8 +670,8 @@ class Sources(Value):
 
 def _make_entry(setting: SourceSetting) -> Entry:
     """Convert a setting to an entry for the checks in ``gate``."""
-    is_address = setting.row.key == BY_ADDRESS
-    shown = shorten(redact(setting.value)) if is_address else setting.row.key
+    is_address = setting.key == BY_ADDRESS
+    shown = shorten(redact(setting.value)) if is_address else setting.key
     source = parse_source(
         setting.value,
         kind=None if is_address else SourceKind.INDEX,
@@ -616,10 +702,11 @@ def read_sources(
     from gpuinstall.sources.requirements_file import expand_variables
 
     index = torch_index or configured
-    settings = list(read_configuration(environ, folder))
+    read = [*read_configuration(environ, folder)]
+    settings = [one for one in read if isinstance(one, SourceSetting)]
     if configured and not torch_index:
         file = folder / "pyproject.toml"
-        requested = create_setting("gpuinstall", "torch-index", configured, file)
+        requested = create_setting(Effect.TORCH_INDEX, "torch-index", configured, file)
         settings.insert(0, requested)
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
@@ -632,21 +719,14 @@ def read_sources(
         policy=read_policy(environ, folder),
         logins=parse_login(index or OFFICIAL),
     )
-    sources = sources.check_owners(settings, folder)
+    sources = sources.check_owners(read, folder)
+    sources = sources.add_uv(one for one in read if isinstance(one, UvSetting))
     for written in settings:
         setting = written
         if setting.is_own:
             # ``setting.effect`` is not usable yet: an unexpanded URL may be PyTorch's.
-            effect = setting.row.declared_effect
-            if effect.is_reported:
-                value = expand_variables(setting.value, environ)
-                setting = replace(setting, value=value)
-            elif effect in {Effect.REFUSED, Effect.UNRELATED, Effect.UNKNOWN}:
-                # Only in a file of the folder is such a setting an error.
-                sources = sources.add_setting(setting)
-                continue
-            elif not (effect.value.is_obeyed or setting.backend):
-                continue
+            value = expand_variables(setting.value, environ)
+            setting = replace(setting, value=value)
         sources.check_form(setting)
         # The default index of the highest-precedence configuration has priority.
         sources = sources.add_setting(setting, overrides=False)
@@ -706,9 +786,9 @@ def _setting_error(
     value = f" = {remove_logins(setting.value)}" if setting.value else ""
     return UsageError(
         "source-setting",
-        f"{setting.place}: {setting.row.key}{package}{value} cannot be applied",
+        f"{setting.place}: {setting.key}{package}{value} cannot be applied",
         why="this setting selects package sources or files; ignoring it could install different files",
-        hint=hint or f"Instead, {instead or setting.row.instead}",
+        hint=hint or f"Instead, {instead}",
     )
 
 

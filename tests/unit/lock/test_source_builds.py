@@ -135,12 +135,15 @@ def test_build_that_imports_torch_disables_isolation(site):
     builds = find_source_builds([FLASH, with_sdist("deepspeed", "1.0")])
     index = "https://index.example/whl/cu126"
     settings = tomli.loads(
-        create_sync_settings(builds, site, index, None, extra={}, logins=())
+        create_sync_settings(builds, site, index, None, is_index_needed=True, logins=())
     )
     assert settings["pip"] == {"no-build-isolation-package": ["flash-attn"]}
-    assert settings["index"] == [{"url": index, "ignore-error-codes": [403]}]
-    without = create_sync_settings((), site, None, None, extra={}, logins=())
-    assert without == "index = []\n"
+    [row] = settings["index"]
+    assert (row["url"], row["explicit"]) == (index, False)
+    without = create_sync_settings(
+        (), site, None, None, is_index_needed=False, logins=()
+    )
+    assert tomli.loads(without) == {"index": [], "pip": {}}
     assert "ninja" in find_build_tools([FLASH])
     assert find_build_tools([WHEEL]) == ()
 

@@ -16,7 +16,7 @@ PIP_FILE = FOLDER / "pip.conf"
 
 def written(settings):
     """Return settings as their tool writes them."""
-    return [(setting.row.key, setting.value) for setting in settings]
+    return [(setting.key, setting.value) for setting in settings]
 
 
 def test_indexes_and_certificates_are_read_from_pip_conf():

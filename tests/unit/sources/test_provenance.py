@@ -1,16 +1,13 @@
 """Every setting of the table is read, and obeyed, reported, or rejected."""
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.process import run
 from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
@@ -23,16 +20,11 @@ from gpuinstall.lock.request.tools import (
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_declared_request
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import (
-    TRUST_FOLDER,
     Effect,
     format_recorded_sources,
-    has_rule,
-    load_rules,
 )
 from tests.lab.index_text import steps_of
-from tests.lab.listener import Listener
 from tests.lab.own_sources import naming
 from tests.lab.parsed import written
 
@@ -45,29 +37,18 @@ PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\n
 RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "corp"\nurl = "{INDEX}"\n'
 PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
 
-EXAMPLES = {}
+EXAMPLES = []
 for line, below in steps_of(
     (Path(__file__).parents[2] / "data" / "settings.txt").read_text("utf-8").rstrip()
 ):
     row, _, file = line.rpartition(": ")
     text = "\n".join(below).replace("<hash>", HASH).replace("<index>", INDEX)
-    EXAMPLES[tuple(row.split(" · "))] = (file, text)
-"""The syntax of a setting in each tool's file."""
+    effect, key = row.split(" · ")
+    EXAMPLES.append((Effect[effect], key, file, text))
+"""The syntax of a source in each tool's file."""
 
-ELSEWHERE = {
-    ("pip", "cert"),
-    ("gpuinstall", "torch-index"),
-    ("uv", "constraint-dependencies"),
-    ("gpuinstall", "locked package index"),
-    ("gpuinstall", "extension-sources"),
-}
-"""Settings that other tests cover, such as parts of requirements."""
-
-
-def is_ignored(sources):
-    """Return whether a setting adds no source."""
-    selects = any(setting.backend for setting in sources.settings)
-    return (selects or sources.ignored_settings) and sources.places == Sources().places
+ELSEWHERE = {Effect.CERTIFICATES, Effect.TORCH_INDEX, Effect.EXTENSIONS}
+"""Sources that other tests cover."""
 
 
 DOES: dict[Effect, Callable[[Sources], object]] = {
@@ -91,25 +72,10 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     ),
     Effect.FILE: lambda sources: "requirements" in str(sources.folder_sources[0]),
     Effect.KNOWN_INDEX: lambda sources: refused(sources),  # noqa: PLW0108  it stands below
-    Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
-    Effect.EXCLUDE_NEWER: lambda sources: (
-        sources.uv_settings()["exclude-newer"] == "2026-01-01"
+    Effect.FALLBACK: lambda sources: (
+        "set UV_INDEX=" in sources.settings[0].ignore_reason
     ),
-    Effect.RESOLUTION: lambda sources: (
-        written(sources.overrides) in (("mine<2",), ('mine; python_version < "0"',))
-        or sources.metadata == [{"name": "mine", "requires-dist": ["a"]}]
-        or sources.resolver_tables
-        in (
-            {"prerelease-package": {"mine": "allow"}},
-            {"exclude-newer-package": {"mine": "2026-01-01"}},
-        )
-        or {*sources.resolver_words.values()}
-        in ({"allow"}, {"lowest-direct"}, {"fewest"})
-    ),
-    Effect.NO_BINARY: lambda sources: sources.no_binary == {"mine"},
-    Effect.NO_SOURCES: lambda sources: sources.no_sources in ({"mine"}, {":all:"}),
-    Effect.TORCH: is_ignored,
-    Effect.UNRELATED: is_ignored,
+    Effect.TORCH: lambda sources: sources.places == Sources().places,
 }
 
 
@@ -129,132 +95,35 @@ def environ(tmp_path):
     return {"HOME": str(tmp_path / "home"), "PIP_CONFIG_FILE": "/dev/null"}
 
 
-WITHOUT_EXAMPLE = {Effect.HARMLESS, Effect.REQUEST, Effect.UNRELATED}
+def test_every_effect_has_an_example():
+    assert {effect for effect, *_ in EXAMPLES} | ELSEWHERE == {*Effect}
 
 
-def test_every_source_setting_has_a_test_example():
-    rules = {
-        place
-        for place, rule in load_rules().items()
-        if rule.declared_effect not in WITHOUT_EXAMPLE
-        and not place[1].startswith("UV_")
-    }
-    assert {*EXAMPLES} | ELSEWHERE == rules | {
-        place
-        for place in EXAMPLES
-        if load_rules()[place].declared_effect in WITHOUT_EXAMPLE
-    }
-
-
-@pytest.mark.parametrize("start", ["", "[pip]\n"])
-def test_table_contains_every_key_of_uv(tmp_path, start):
-    (tmp_path / "uv.toml").write_text(f"{start}zzz = 1\n", "utf-8")
-    answer = run([uv.uv(), "pip", "list"], cwd=tmp_path)
-    [listed] = re.findall("expected one of (.*)", " ".join(answer.err.split()))
-    keys = re.findall("`([a-z-]+)`", listed)
-    assert len(keys) > 50
-    assert [key for key in keys if not has_rule("uv", key)] == []
-
-
-COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
-
-
-def test_table_contains_every_variable_of_uv(tmp_path):
-    names = set()
-    for command in COMMANDS:
-        answer = run([uv.uv(), "help", "--no-pager", *command.split()], cwd=tmp_path)
-        names.update(re.findall(r"\[env: (UV_\w+)", answer.out))
-    settings = [
-        setting
-        for name in names - {"UV_OVERRIDE", "UV_EXCLUDE", "UV_CONSTRAINT"}
-        for setting in read_uv_variables({name: "1"}, tmp_path)
-    ]
-    assert len(names) > 50
-    assert [one.row.key for one in settings if one.effect is Effect.UNKNOWN] == []
-
-
-VARIABLES = {
-    "UV_NO_BUILD=1": "only-binary",
-    "UV_NO_BUILD_PACKAGE=mine": "only-binary",
-    "UV_NO_BINARY_PACKAGE=mine": "no-binary",
-    "UV_NO_SOURCES=1": "no-sources",
-    "PIP_PRE=1": "prerelease",
-    "PIP_ONLY_BINARY=mine": "only-binary",
-    "PIP_NO_BINARY=mine": "no-binary",
-    "UV_NO_BINARY=1": "UV_NO_BINARY: instead,",
-    "UV_INDEX_STRATEGY=unsafe-best-match": "UV_INDEX_STRATEGY: instead, remove it",
-    "UV_NO_GROUP=dev": "UV_NO_GROUP: instead, set default-groups",
-    "PIP_PREFER_BINARY=1": "PIP_PREFER_BINARY: gpuinstall does not use it",
-    "UV_NO_BUILD_ISOLATION=1": "UV_NO_BUILD_ISOLATION: gpuinstall does not use it",
-    "UV_ZZZ=1": "warning: UV_ZZZ: gpuinstall does not know",
-    "UV_REQUIRE_HASHES=1": "",
-    "UV_LINK_MODE=copy": "",
-    "UV_INDEX_CORP_PASSWORD=x": "",
-}
-
-
-def test_every_variable_is_used_or_reported(tmp_path, environ):
-    wrong = {}
-    for text, expected in VARIABLES.items():
-        name, _, value = text.partition("=")
-        sources = read_sources(None, {**environ, name: value}, tmp_path)
-        listener = Listener()
-        sources.explain_ignored_settings(listener)
-        seen = [
-            *(["only-binary"] if sources.only_binary else []),
-            *(["no-binary"] if sources.no_binary else []),
-            *(["no-sources"] if sources.no_sources else []),
-            *sources.resolver_words,
-            *listener.steps,
-            *(f"warning: {one}" for one in listener.warnings),
-        ]
-        if len(seen) != bool(expected) or expected not in "".join(seen):
-            wrong[text] = seen
-    assert wrong == {}
-
-
-def test_unknown_uv_setting_is_rejected_without_trust(tmp_path, environ):
-    (tmp_path / "uv.toml").write_text('zzz = "1"\n', "utf-8")
-    with pytest.raises(UsageError, match=r"uv\.toml: zzz cannot be applied"):
-        read_sources(None, {**environ, TRUST_FOLDER: "0"}, tmp_path)
-    [setting] = read_sources(None, environ, tmp_path).ignored_settings
-    assert setting.effect is Effect.UNKNOWN
-
-
-def test_source_settings_are_used_reported_or_rejected(tmp_path, environ):
+def test_sources_of_every_tool_have_their_effect(tmp_path, environ):
     wrong = []
     (tmp_path / "outside.txt").write_text("mine\n", "utf-8")
-    for number, rule in enumerate(load_rules().values()):
+    for number, (effect, key, name, text) in enumerate(EXAMPLES):
         folder = tmp_path / str(number)
         folder.mkdir()
-        if (rule.tool, rule.key) in EXAMPLES and not is_kept(rule, folder, environ):
-            wrong.append((rule.tool, rule.key))
-
+        try:
+            if name in {"uv.toml", "pip.conf"}:
+                (folder / name).write_text(text, "utf-8")
+                sources = read_sources(None, environ, folder)
+            else:
+                read = [
+                    setting
+                    for setting in settings_in(folder, name, text)
+                    if setting.key == key
+                ]
+                sources = Sources().add_settings(read)
+        except UsageError as error:
+            is_named = error.code == "source-setting" and name in error.message
+            if effect is not Effect.WITHOUT_MEMBER or not is_named:
+                wrong.append((name, key, error.message))
+            continue
+        if not sources.settings or not DOES[effect](sources):
+            wrong.append((name, key, ""))
     assert wrong == []
-
-
-def is_kept(rule, folder, environ):
-    """Return whether a setting has the effect of its rule."""
-    name, text = EXAMPLES[rule.tool, rule.key]
-    effect = rule.declared_effect
-    try:
-        if name in {"uv.toml", "pip.conf"}:
-            (folder / name).write_text(text, "utf-8")
-            environ = {**environ, "PIP_CONFIG_FILE": str(folder / "pip.conf")}
-            sources = read_sources(None, environ, folder)
-        else:
-            read = [
-                setting
-                for setting in settings_in(folder, name, text)
-                if setting.row == rule
-            ]
-            sources = Sources().add_settings(read)
-            if not read:
-                return False
-    except UsageError as error:
-        is_named = error.code == "source-setting" and name in error.message
-        return effect is Effect.REFUSED and is_named and bool(rule.instead)
-    return bool(effect is not Effect.REFUSED and DOES[effect](sources))
 
 
 def test_pytorch_index_url_is_recognized_in_every_spelling(tmp_path):
@@ -506,32 +375,8 @@ def test_every_yaml_form_of_pip_section_is_read(tmp_path):
         read[text] = ["requirements-malformed"]
         with suppress(UsageError):
             read[text] = [
-                one.row.key for one in settings_in(tmp_path, "environment.yml", text)
+                one.key for one in settings_in(tmp_path, "environment.yml", text)
             ]
     assert [*read.values()] == [["--extra-index-url"]] * 8 + [
         ["requirements-malformed"]
     ]
-
-
-def test_user_uv_settings_are_used(tmp_path, environ):
-    own = Path(environ["HOME"], ".config", "uv", "uv.toml")
-    own.parent.mkdir(parents=True)
-    own.write_text(
-        'exclude-newer = "2026-02-02"\nprerelease = "allow"\nno-build = true\n',
-        "utf-8",
-    )
-    folder = tmp_path / "folder"
-    folder.mkdir()
-
-    sources = read_sources(None, environ, folder)
-
-    assert sources.only_binary == {":all:"}
-    assert sources.uv_settings() == {
-        "index": [],
-        "exclude-newer": "2026-02-02",
-        "prerelease": "allow",
-    }
-
-    (folder / "uv.toml").write_text('exclude-newer = "2026-01-01"\n', "utf-8")
-
-    assert read_sources(None, environ, folder).exclude_newer == "2026-01-01"

@@ -44,23 +44,26 @@ def test_requirements_file_options_are_read_in_every_spelling(read, tmp_path):
         "-f ./wheels": ((), [("--find-links", str(tmp_path / "wheels"), "")]),
         "-e ./lib --config-settings a=b": (
             ("-e ./lib",),
-            [("--config-settings", "a=b", "lib")],
+            [("--config-settings", "a=b", "")],
         ),
         "--pre --no-index --find-links https://index.example/": (
             (),
-            [("--pre", "", ""), ("--no-index", "", ""), ("--find-links", index, "")],
+            [
+                ("prerelease", "allow", ""),
+                ("no-index", True, ""),
+                ("--find-links", index, ""),
+            ],
         ),
-        "--only-binary :all: # all": ((), [("--only-binary", ":all:", "")]),
-        "--index https://index.example/": ((), [("--index", index, "")]),
+        "--only-binary :all: # all": ((), [("no-build", True, "")]),
     }
     found = {}
     for line in expected:
         listed = read(f"\n{line}\n")
         assert {one.line for one in listed.settings} == {2}
-        settings = [
-            (one.row.key, one.value, one.package)
+        settings: list[tuple[object, ...]] = [
+            (one.key, one.value, one.package)
             for one in listed.settings
-            if one.row.tool == "pip"
+            if one.key != BY_ADDRESS
         ]
         found[line] = (written(listed.requirements), settings)
     assert found == expected
@@ -69,7 +72,7 @@ def test_requirements_file_options_are_read_in_every_spelling(read, tmp_path):
 def test_comment_ending_with_backslash_keeps_next_line(read):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         settings = read(f"{comment}\n-i https://index.example/\n").settings
-        assert [one.row.key for one in settings] == ["--index-url"], comment
+        assert [one.key for one in settings] == ["--index-url"], comment
     with pytest.raises(UsageError, match="line 3: --hash must follow a requirement"):
         read(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
 
@@ -189,7 +192,7 @@ def test_included_file_outside_project_is_not_printed(tmp_path):
         try:
             said[line] = [
                 Path(setting.value).name
-                for setting in read_requirements(folder / "in.txt", None).settings
+                for setting in read_requirements(folder / "in.txt", None).sources
                 if setting.effect is Effect.FILE
             ]
         except UsageError as error:
@@ -233,7 +236,7 @@ def test_requirement_paths_may_contain_blanks_and_quotes(read):
         "-e ./a lib",
         './one more ; os_name == "posix"',
     )
-    addresses = [one.value for one in listed.settings if one.row.key == BY_ADDRESS]
+    addresses = [one.value for one in listed.settings if one.key == BY_ADDRESS]
     assert addresses == ["./my lib", "./an x lib", "./a lib", "./one more"]
 
 

@@ -24,7 +24,6 @@ from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import data_files
-from gpuinstall.sources.provenance import create_unknown_setting, has_rule
 from gpuinstall.sources.requirements_file import (
     CondaRequest,
     RequirementsFile,
@@ -33,6 +32,7 @@ from gpuinstall.sources.requirements_file import (
     read_requirements_text,
     strip_comment,
 )
+from gpuinstall.sources.uv_settings import UvSetting
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,9 +81,9 @@ def read_conda(path: Path, folder: Path | None) -> RequirementsFile:
     names = requirement_names(listed.requirements)
     others = [one for one in requirements if one.name not in names]
     unknown = tuple(
-        create_unknown_setting("conda", key, path, _find_line(key, text))
+        UvSetting(key, "", path, _find_line(key, text))
         for key in map(str, document)
-        if not has_rule("conda", key)
+        if key not in _KEYS
     )
     return replace(
         listed,
@@ -120,6 +120,10 @@ def _find_line(entry: str, text: str) -> int:
     """Return the number of the first line that contains an entry."""
     lines = enumerate(text.splitlines(), 1)
     return next((number for number, line in lines if entry in line), 1)
+
+
+_KEYS = {"dependencies", "name", "channels", "prefix", "variables", "platforms"}
+"""The keys of an ``environment.yml``."""
 
 
 class _CondaSpec(Value):

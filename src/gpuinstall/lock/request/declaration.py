@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.sources.provenance import SourceSetting
+    from gpuinstall.sources.uv_settings import UvSetting
 
     Lines = Sequence[Requirement]
 
@@ -211,7 +212,7 @@ def _add_requirements_file(
     )
 
 
-def _read_tool_settings(folder: Path) -> Iterator[SourceSetting]:
+def _read_tool_settings(folder: Path) -> Iterator[SourceSetting | UvSetting]:
     """Yield the settings in other tools' files in a project's folder."""
     for name, keys in TOOL_FILES.items():
         path = folder / name
@@ -486,7 +487,7 @@ def group_files_by_path(
         is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not isfile(path)
         if not is_stream and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
-        elif any(setting.effect.value.is_obeyed for setting in listed.settings):
+        elif any(setting.is_recorded for setting in listed.settings):
             raise UsageError(
                 "source-setting",
                 f"{name} sets package sources, but is not a regular file",

@@ -40,7 +40,6 @@ from gpuinstall.lock.request.pyproject import ProjectFile, join_markers
 from gpuinstall.lock.request.tools import find_source_location, find_uv_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
-    WITHOUT_MEMBER,
     Effect,
     SourceSetting,
 )
@@ -65,6 +64,9 @@ _MAX_MEMBERS = 50_000
 _MAX_BYTES = 1_000_000_000
 """Maximum number of bytes to unpack. A crafted archive may be endless."""
 
+
+_NESTED = {Effect.LOCATED, Effect.PACKAGE_INDEX, Effect.WITHOUT_MEMBER}
+"""Effects of sources that uv reads in nested projects."""
 
 DYNAMIC_VERSION = "0+unknown"
 """The version of a project until its build backend determines it."""
@@ -171,11 +173,10 @@ def read_nested_settings(
         folder: The base of relative paths.
     """
     for place, listed in _find_projects(requirements, folder, set()):
-        for setting in listed.settings:
-            is_by_key = setting.row.key in {BY_ADDRESS, WITHOUT_MEMBER}
-            if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
+        for setting in listed.sources:
+            if setting.effect in _NESTED:
                 value = setting.value
-                if setting.row.key == BY_ADDRESS and not is_remote(value):
+                if setting.key == BY_ADDRESS and not is_remote(value):
                     value = str(place / expand_home(value))
                 yield replace(setting, value=value)
 

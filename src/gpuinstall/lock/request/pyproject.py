@@ -81,8 +81,8 @@ class PartContents(Value):
         Args:
             environment: The marker values.
         """
-        for setting in self.listed.settings:
-            is_source = setting.row.key == TORCH_SOURCE and setting.backend
+        for setting in self.listed.sources:
+            is_source = setting.key == TORCH_SOURCE and setting.backend
             if is_source and setting.applies_in(environment):
                 return setting.backend
         words = self.part.name.split("-")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from gpuinstall.base.requirement import (
     normalize_name,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     format_index_url,
@@ -37,24 +36,20 @@ from gpuinstall.sources.configuration import (
     read_project_tables,
 )
 from gpuinstall.sources.provenance import (
-    OTHER_TOOLS,
-    TEAM_LOCK,
     TORCH_SOURCE,
-    WITHOUT_MEMBER,
     Effect,
     SourceSetting,
     create_setting,
-    create_unknown_setting,
-    has_rule,
-    load_rules,
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
     convert_content_errors,
+    create_list_settings,
     read_requirements_text,
 )
 from gpuinstall.sources.sources import Sources
+from gpuinstall.sources.uv_settings import UvSetting
 
 Table = Mapping[str, Any]
 UvSource = tuple[str, Table]
@@ -84,10 +79,9 @@ _FALLBACKS = ("supplemental", "explicit")
 
 _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
-_LOCKS = ("uv.lock", "poetry.lock")
+TEAM_LOCKS = ("uv.lock", "poetry.lock")
 _MAX_PATHS = 100_000
 """Maximum number of paths that a part of a pattern matches."""
-_HARMLESS = Effect.HARMLESS
 
 
 def find_table(document: Table, *names: str) -> Table:
@@ -125,7 +119,7 @@ def read_project_settings(
     file: Path,
     packages: Collection[str],
     sources: Iterable[UvSource],
-) -> Iterator[SourceSetting]:
+) -> Iterator[SourceSetting | UvSetting]:
     """Yield the sources in ``[tool]``, except uv's own indexes.
 
     Args:
@@ -146,10 +140,10 @@ def read_project_settings(
         is_family = package in load_catalog().family
         if address and not is_family:
             key = "git, url, path of a package"
-            yield create_setting("Poetry", key, address, file, package=package)
+            yield create_setting(Effect.ADDRESS, key, address, file, package=package)
         elif is_family and dependency.get("source") in indexes:
             yield create_setting(
-                "Poetry",
+                Effect.TORCH,
                 "source of torch",
                 indexes[dependency["source"]],
                 file,
@@ -158,59 +152,24 @@ def read_project_settings(
             )
 
 
-def refuse_family_builds(sources: Sources) -> Sources:
-    """Refuse settings that build torch-family packages from source.
-
-    Settings in the user's own configuration are ignored, and reported.
-
-    Raises:
-        UsageError: A file in the folder has such a setting.
-    """
-    settings = []
-    for setting in sources.settings:
-        names = set(map(normalize_name, re.split(r"[\s,]+", setting.value)))
-        rule = setting.row
-        if setting.effect is Effect.NO_BINARY and names & load_catalog().family:
-            rule = load_rules()[rule.tool, f"{rule.key} (torch)"]
-        settings.append(replace(setting, row=rule))
-        if not setting.is_own:
-            sources.check_form(settings[-1])
-    return replace(sources, settings=tuple(settings))
-
-
-def _read_poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield sources, pre-releases, and unknown keys of Poetry's tables.
+def _read_poetry_settings(
+    poetry: Table, file: Path
+) -> Iterator[SourceSetting | UvSetting]:
+    """Yield the sources and pre-releases in Poetry's tables.
 
     A fallback source that no package selects is marked, because it can be ignored:
     without it, a package can only be missing.
     """
-    groups = poetry.get("group", {})
     entries = [*read_poetry_entries(poetry, with_optional=True)]
-    whole = "tool.poetry"
-    source = f"{whole}.source"
-    tables = [
-        (whole, whole, poetry),
-        *(
-            (f"{whole}.group.{name}", f"{whole}.group.*", groups[name])
-            for name in groups
-        ),
-        *((source, source, row) for row in poetry.get("source", ())),
-        *((name, "*", entry) for name, entry in entries),
-    ]
-    for place, kind, table in tables:
-        for key in table:
-            if not has_rule("Poetry", f"{kind}.{key}"):
-                yield create_unknown_setting("Poetry", f"{place}.{key}", file)
     for name, entry in entries:
         if entry.get("allow-prereleases"):
-            value = json.dumps({name: "allow"})
-            yield create_setting("Poetry", "prerelease-package", value, file)
+            yield UvSetting("prerelease-package", {name: "allow"}, file)
     selected = {entry.get("source") for _, entry in entries}
     for row in poetry.get("source", ()):
         is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in selected
-        key = source if is_needed else f"{source} (fallback)"
+        effect = Effect.KNOWN_INDEX if is_needed else Effect.FALLBACK
         if "url" in row:
-            yield create_setting(OTHER_TOOLS, key, row["url"], file)
+            yield create_setting(effect, "tool.poetry.source", row["url"], file)
 
 
 def _read_uv_sources(
@@ -232,19 +191,22 @@ def _read_uv_sources(
     # Include unrequired packages, because the user can request them later.
     for package, source in sources:
         index = source.get("index")
-        key = "sources (git, url, path)"
+        key = "sources"
+        effect = Effect.ADDRESS
         value = find_source_location(source) or ""
         if package in load_catalog().family:
             key = TORCH_SOURCE
+            effect = Effect.TORCH
             value = urls.get(index, "")
         elif index in served:
-            key = "sources (index)"
+            effect = Effect.PACKAGE_INDEX
             value = urls[index]
         # Otherwise, the command fails if a dependency requires the package.
         elif not value and package in packages:
-            key = WITHOUT_MEMBER
+            key = "sources (workspace without the member)"
+            effect = Effect.WITHOUT_MEMBER
         marker = source.get("marker", "")
-        yield create_setting("uv", key, value, file, package=package, marker=marker)
+        yield create_setting(effect, key, value, file, package=package, marker=marker)
 
 
 def find_uv_sources(
@@ -262,7 +224,8 @@ def find_uv_sources(
     """
     folder = file.absolute().parent
     configuration = tuple(read_configuration(os.environ, folder))
-    ignored = Sources(settings=configuration).no_sources
+    listed = [one for one in configuration if isinstance(one, UvSetting)]
+    ignored = Sources().add_uv(listed).no_sources
     workspace = _read_workspace(folder)
     own = uv.get("sources", {})
     for name, source in {**workspace.uv.get("sources", {}), **own}.items():
@@ -394,7 +357,7 @@ def read_index_settings(
         # Hatch's environments set variables of pip and uv.
         names = _INDEX_VARIABLE if key.endswith("envs") else ".*"
         for address in _find_urls(find_table(document, *key.split(".")), names):
-            yield create_setting(OTHER_TOOLS, key, address, file)
+            yield create_setting(Effect.KNOWN_INDEX, key, address, file)
 
 
 def _find_urls(value: object, names: str, name: str = "") -> Iterator[str]:
@@ -416,29 +379,14 @@ def _find_urls(value: object, names: str, name: str = "") -> Iterator[str]:
             yield from re.findall(r"(?:^|[\s=])(\w+://\S+)", value)
 
 
-def read_poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield the settings of a ``poetry.toml``."""
-    for section, value in document.items():
-        table = {section: value}
-        if isinstance(value, dict) and not has_rule("Poetry", section):
-            table = {f"{section}.{key}": value[key] for key in value}
-        for key, one in table.items():
-            if not has_rule("Poetry", key):
-                yield create_unknown_setting("Poetry", key, file)
-            elif one and load_rules()["Poetry", key].declared_effect is not _HARMLESS:
-                yield create_setting("Poetry", key, _format_packages(one), file)
-
-
-def _format_packages(value: object) -> str:
-    """Return the value of a Poetry package filter as words."""
-    match value:
-        case True:
-            return ":all:"
-        case list():
-            return " ".join(map(str, value))
-        case str():
-            return value
-    return ""
+def read_poetry_configuration(document: Table, file: Path) -> Iterator[UvSetting]:
+    """Yield the settings of a ``poetry.toml`` that select builds."""
+    installer = document.get("installer", {})
+    for key, name in (("no-build", "only-binary"), ("no-binary", "no-binary")):
+        value = installer.get(name, document.get(f"installer.{name}"))
+        if value:
+            names = ":all:" if value is True else value
+            yield from create_list_settings(key, names, file)
 
 
 def read_poetry_entries(
@@ -494,7 +442,7 @@ def read_poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
 
 def find_project_lock(folder: Path) -> Path | None:
     """Return the uv.lock or poetry.lock of a folder, or None."""
-    paths = (folder / name for name in _LOCKS)
+    paths = (folder / name for name in TEAM_LOCKS)
     return next(filter(Path.is_file, paths), None)
 
 
@@ -640,9 +588,9 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from gpuinstall.catalog.extensions import load_extensions
 
     name = normalize_name(row["name"])
-    setting = partial(create_setting, TEAM_LOCK, file=path)
+    setting = partial(create_setting, file=path)
     if load_catalog().is_tied(name) or name in load_extensions().rows:
-        yield setting("files of torch", "")
+        yield setting(Effect.TORCH, "files of torch", "")
         return
     files = [*row.get("files", ()), *row.get("wheels", ()), row.get("sdist") or {}]
     known = {file.get("hash", "") for file in files}
@@ -650,7 +598,7 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     if hashes and "version" in row:
         release = f"{name}=={Version(row['version'])}"
         key = "hashes of packages at their versions"
-        yield setting(key, " ".join(sorted(hashes)), package=release)
+        yield setting(Effect.HASH, key, " ".join(sorted(hashes)), package=release)
     source = row.get("source", {})
     if source.get("type") == "legacy":
         index = source.get("url")
@@ -659,6 +607,6 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     if index:
         if not is_remote(index):
             index = os.path.normpath(path.absolute().parent / index)
-        yield setting("package index", index, package=name)
+        yield setting(Effect.KNOWN_INDEX, "package index", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():
-        yield setting("git, url, path of a package", "", package=name)
+        yield setting(Effect.ADDRESS, "git, url, path of a package", "", package=name)

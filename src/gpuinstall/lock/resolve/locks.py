@@ -370,7 +370,7 @@ def _create_build_context(resolution: Resolution, session: Session) -> BuildCont
         versions=resolution.versions,
         machine=resolution.request.machine,
         environ=session.environment,
-        passed=session.sources.policy.pass_build_variables,
+        sources=session.sources,
     )
 
 

@@ -36,6 +36,8 @@ from gpuinstall.machine.nvidia.toolchain import (
     create_toolkit_fix,
     find_compiler,
 )
+from gpuinstall.sources import Sources
+from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, BUILD_VARIABLES
 
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
 WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
@@ -110,8 +112,8 @@ class BuildContext(NamedTuple):
 
     machine: Machine
     environ: Mapping[str, str]
-    passed: tuple[str, ...] = ()
-    """The user's environment variables for every build."""
+    sources: Sources = Sources()
+    """The user's variables and uv's settings for builds."""
 
     @property
     def torch(self) -> str:
@@ -201,13 +203,17 @@ def report_builds(
         needs = [*format_build_needs(build.known, site.backend)]
         if needs_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch older than {CXX_20_SINCE}, for its C++17 headers")
-        given = BuildVariables(build.is_introduced, site.passed)
+        given = BuildVariables(
+            build.is_introduced, site.sources.policy.pass_build_variables
+        )
         withheld = given.list_withheld(site.environ)
         if withheld:
             names = f": {join_names(withheld)}" if is_verbose() else ""
             needs.append(
                 f"without {format_count(len(withheld), 'environment variable')}{names}"
             )
+        if keys := site.sources.find_build_settings(build.package):
+            needs.append(f"as {join_names(keys)} specifies")
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.notice("Source", text)
 
@@ -294,7 +300,7 @@ def create_sync_settings(
     index: str | None,
     default_index: str | None,
     *,
-    extra: Mapping[str, Mapping[str, str]],
+    is_index_needed: bool,
     logins: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return uv's settings for an installation with source builds.
@@ -309,24 +315,39 @@ def create_sync_settings(
         index: The index of torch, if used.
         default_index: The default index with its login. An environment variable would
             reveal the login to package code.
-        extra: The user's build variables by package.
+        is_index_needed: Whether a build requires torch.
         logins: Index entries with the logins of servers.
     """
-    settings: dict[str, Any] = {"index": [*logins]}
+    settings: dict[str, Any] = {"index": [*logins], "pip": {}}
     if index:
-        # uv also requests build dependencies from this index, which may return 403.
-        settings["index"].append({"url": index, "ignore-error-codes": [403]})
+        # uv's cache key contains the index. From an index that is not explicit, uv also
+        # requests build dependencies, which may return 403.
+        settings["index"].append(
+            {
+                "name": "torch",
+                "url": index,
+                "explicit": not is_index_needed,
+                "ignore-error-codes": [403],
+            }
+        )
     if default_index:
         settings["index"].append({"url": default_index, "default": True})
     if builds:
         words = (site.versions.get("torch", ""), *site.architectures)
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}
+        names = [build.package for build in builds]
         with_torch = [build.package for build in builds if build.known.imports_torch]
-        settings["extra-build-variables"] = {
-            build.package: {**extra.get(build.package, {}), **variables}
-            for build in builds
+        settings |= site.sources.build_settings
+        settings[BUILD_DEPENDENCIES] = site.sources.find_build_requirements(
+            names, site.versions
+        )
+        extra = settings.get(BUILD_VARIABLES, {})
+        settings[BUILD_VARIABLES] = {
+            name: {**extra.get(name, {}), **variables} for name in names
         }
-        settings["pip"] = {"no-build-isolation-package": with_torch}
+        settings["pip"]["no-build-isolation-package"] = with_torch
+    if site.sources.passed.get("require-hashes"):
+        settings["pip"]["require-hashes"] = True
     return tomli_w.dumps(settings)
 
 

@@ -34,13 +34,13 @@ from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.text import remove_logins
+from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, Packages, placeholder_hash
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.project import find_dynamic_projects
+from gpuinstall.lock.request.project import DYNAMIC_VERSION, find_dynamic_projects
 from gpuinstall.lock.uv.builds import (
     create_no_wheel_error,
     load_known_builds,
@@ -57,6 +57,7 @@ from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import INDEX_PAGES, Session
+from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA
 from gpuinstall.sources.web import RECENT_S
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
@@ -122,6 +123,7 @@ class ResolverProject(Value):
         projects: Iterable[Mapping[str, Any]] = (),
         *,
         is_recent: bool = True,
+        builds: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the project and its pages into an empty folder.
 
@@ -130,6 +132,7 @@ class ResolverProject(Value):
             default_index: The default index; None if an environment variable sets it.
             projects: Metadata of requested projects.
             is_recent: Whether recent index pages are used without a request.
+            builds: The ``extra-build-dependencies``.
         """
         for requirement in (*self.requirements, *self.constraints):
             self.sources.check_reported(requirement)
@@ -137,14 +140,16 @@ class ResolverProject(Value):
         requirements = format_requirement_lines(self.requirements, self.folder)
         constraints = format_requirement_lines(self.constraints, self.folder)
         settings = self.settings(default_index, is_recent=is_recent)
-        rows = settings["dependency-metadata"]
+        settings[BUILD_DEPENDENCIES] = builds or {}
+        rows = settings[METADATA]
         known = {row["name"] for row in rows}
         rows += (row for row in projects if row["name"] not in known)
         files = {
             REQUEST_FILE: "\n".join(requirements),
             "constraints.txt": "\n".join(constraints),
             PREFERRED: self.preferences,
-            OVERRIDES: "\n".join(self.overrides),
+            # An override without a version drops the requirements of placeholders.
+            OVERRIDES: "\n".join(sorted(self.unread)),
             "uv.toml": tomli_w.dumps(settings),
         }
         for name, text in files.items():
@@ -169,7 +174,7 @@ class ResolverProject(Value):
         # uv uses the first row of a package.
         unread = [create_metadata_row(name, "0", []) for name in sorted(self.unread)]
         rows = [*unread, *self.metadata, *self.sources.metadata, *known]
-        settings["dependency-metadata"] = rows
+        settings[METADATA] = rows
         # An editable project must not configure another index for torch, even if
         # torch is from the default index.
         without_sources = load_catalog().family.union(self.pages, self.unread)
@@ -179,15 +184,15 @@ class ResolverProject(Value):
             one.name for one in self.requirements if one.url and one.has_name
         }
         without_sources |= self.sources.no_sources - {":all:"}
-        settings["pip"] = {"no-sources-package": sorted(without_sources)}
+        settings.setdefault("pip", {})["no-sources-package"] = sorted(without_sources)
         dates = settings.get("exclude-newer-package", {})
         if dates or self.sources.exclude_newer:
             # The private pages have no dates, so uv would reject all their files.
             undated = dict.fromkeys(sorted({*self.pages, *self.unread}), False)
             settings["exclude-newer-package"] = {**dates, **undated}
-        built = self.sources.no_binary - self.wheels_only
-        if built:
-            settings["no-binary-package"] = sorted(built)
+        if "no-binary-package" in settings:
+            built = self.sources.no_binary - self.wheels_only
+            settings["no-binary-package"] = sorted(built - {":all:"})
         return settings
 
     def write_index(
@@ -216,14 +221,6 @@ class ResolverProject(Value):
             packages += [{"name": name, "version": text} for text in texts]
         document = {"lock-version": "1.0", "created-by": "gpuinstall"}
         return tomli_w.dumps({**document, "packages": packages})
-
-    @property
-    def overrides(self) -> list[str]:
-        """The overrides except for torch, plus one per unread package."""
-        family = load_catalog().family
-        overrides = self.sources.overrides
-        texts = [one.text for one in overrides if one.name not in family]
-        return [*texts, *sorted(self.unread)]
 
 
 class UvLock(NamedTuple):
@@ -367,6 +364,10 @@ class _Resolver:
         self.default_index = self.variables.pop(
             "UV_DEFAULT_INDEX", session.find_default_index()
         )
+        self.with_torch = set[str]()
+        """The packages whose build requires torch."""
+        self.versions: Mapping[str, str] = {}
+        """The versions for builds that require torch."""
         requirements = project.requirements
         self.dynamic = [*find_dynamic_projects(requirements, project.folder)]
         """The metadata of requested projects that need no build."""
@@ -406,7 +407,13 @@ class _Resolver:
         """Write the project's files."""
         is_recent = self.session.client.max_age > 0
         self.project.write(
-            self.folder, self.default_index, projects, is_recent=is_recent
+            self.folder,
+            self.default_index,
+            projects,
+            is_recent=is_recent,
+            builds=self.project.sources.find_build_requirements(
+                self.with_torch, self.versions
+            ),
         )
 
     def resolve(self) -> Finished:
@@ -449,6 +456,35 @@ class _Resolver:
                 failed = self.build(package)
         return conflict or failed
 
+    def add_torch(self, package: str, name: str) -> None:
+        """Add the selected torch to the build requirements of a package.
+
+        Args:
+            package: The package with its version or URL.
+            name: Its name.
+        """
+        builds = self.project.sources.torch_builds
+        if name in self.with_torch or builds.keys().isdisjoint({name, ":all:"}):
+            return
+        self.with_torch.add(name)
+        row: dict[str, Any] = {"name": name, "requires-dist": []}
+        if " @ " in package:
+            row["version"] = DYNAMIC_VERSION
+        # Select torch as if the package required nothing.
+        self.write([*self.dynamic, row])
+        done = self.run(*self.options, *_INPUTS, code=False)
+        packages = _parse_packages(done.out, str(self.folder)) if done.ok else ()
+        self.versions = {
+            package.name: str(package.version)
+            for package in packages
+            if package.version
+        }
+        if "torch" not in self.versions:
+            files = self.project.pages.get("torch", ())
+            versions = [file.version for file in files if isinstance(file, Wheel)]
+            self.versions |= {"torch": str(max(versions))} if versions else {}
+        self.write(self.dynamic)
+
     @property
     def options(self) -> list[str]:
         """uv's options for the packages that may be built."""
@@ -473,6 +509,7 @@ class _Resolver:
             package, name, self.session.find_default_index()
         )
         self.announce(package, name)
+        self.add_torch(package, name)
         # Require wheels for its dependencies.
         done = self.run_on_requirement(package, *_ONLY_WHEELS, _no_binary_option(name))
         return done if find_unbuilt_package(done.err) == package else None
@@ -499,6 +536,8 @@ class _Resolver:
                 if self.only_wheels and setting:
                     raise create_no_wheel_error(f"{setting.value} in {setting.file}")
                 self.announce(address.removeprefix("-e "), requirement.name)
+                if requirement.has_name:
+                    self.add_torch(f"{requirement.name} @ {address}", requirement.name)
                 done = self.run_on_requirement(address, *words)
             if not done.ok:
                 return done
@@ -515,8 +554,10 @@ class _Resolver:
             return
         self.session.announced.add(package)
         shown = package.replace("==", " ")
+        keys = self.session.sources.find_build_settings(name)
+        suffix = f" (as {join_names(keys)} specifies)" if keys else ""
         text = "must be built to get its metadata: downloading its build requirements and running its build code"
-        self.session.reporter.notice("Code", f"{shown} {text}")
+        self.session.reporter.notice("Code", f"{shown} {text}{suffix}")
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run uv; without ``code``, uv stops before it runs package code."""

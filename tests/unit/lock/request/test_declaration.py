@@ -335,10 +335,10 @@ def test_package_with_workspace_source_is_rejected():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     project = {"dependencies": ["torch", "numpy"]}
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
-    settings = declare_project(ProjectFile(pyproject)).listed.settings
+    settings = [*declare_project(ProjectFile(pyproject)).listed.sources]
     assert {one.package: one.effect for one in settings} == {
         "torch": Effect.TORCH,
-        "numpy": Effect.REFUSED,
+        "numpy": Effect.WITHOUT_MEMBER,
     }
     with pytest.raises(
         UsageError, match=r"sources \(workspace.*\) for numpy cannot be applied"

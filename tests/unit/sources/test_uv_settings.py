@@ -1,0 +1,285 @@
+"""Tests of the lists of uv's keys, and of the values that uv receives."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import uv
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.process import run
+from gpuinstall.sources import read_sources
+from gpuinstall.sources.configuration import read_uv_variables
+from gpuinstall.sources.provenance import TRUST_FOLDER, format_recorded_sources
+from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
+from tests.lab.listener import Listener
+
+FAMILY = frozenset({"torch", "triton"})
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads the sources of a folder and a user."""
+
+    def read(folder="", user="", **environ):
+        home = tmp_path / "home"
+        place = tmp_path / "folder"
+        for file, text in {
+            home / ".config" / "uv" / "uv.toml": user,
+            place / "uv.toml": folder,
+        }.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+        own = {"HOME": str(home), "PIP_CONFIG_FILE": "/dev/null"}
+        return read_sources(None, {**own, **environ}, place)
+
+    return read
+
+
+@pytest.mark.parametrize("start", ["", "[pip]\n"])
+def test_lists_contain_every_key_of_uv(tmp_path, start):
+    (tmp_path / "uv.toml").write_text(f"{start}zzz = 1\n", "utf-8")
+    answer = run([uv.uv(), "pip", "list"], cwd=tmp_path)
+    [listed] = re.findall("expected one of (.*)", " ".join(answer.err.split()))
+    keys = re.findall("`([a-z-]+)`", listed)
+    assert len(keys) > 50
+    assert [key for key in keys if find_list(key) is KeyList.UNKNOWN] == []
+
+
+def test_every_key_is_in_one_list():
+    names = [name for keys in load_lists().values() for name in keys]
+    assert sorted(names) == sorted(set(names))
+
+
+COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
+
+
+def test_lists_contain_every_variable_of_uv(tmp_path):
+    names = set()
+    for command in COMMANDS:
+        answer = run([uv.uv(), "help", "--no-pager", *command.split()], cwd=tmp_path)
+        names.update(re.findall(r"\[env: (UV_\w+)", answer.out))
+    names -= {"UV_OVERRIDE", "UV_EXCLUDE", "UV_CONSTRAINT", "UV_BUILD_CONSTRAINT"}
+    settings = [
+        setting
+        for name in names
+        for setting in read_uv_variables({name: "1"}, tmp_path)
+        if isinstance(setting, UvSetting)
+    ]
+    assert len(names) > 50
+    assert [one.key for one in settings if one.list is KeyList.UNKNOWN] == []
+
+
+VARIABLES = {
+    "UV_NO_BUILD=1": {"no-build": True},
+    "UV_NO_BUILD=0": {"no-build": False},
+    "UV_NO_BUILD_PACKAGE=mine": {"no-build-package": ["mine"]},
+    "UV_NO_BINARY=1": {"no-binary": True},
+    "UV_NO_BINARY_PACKAGE=mine": {"no-binary-package": ["mine"]},
+    "UV_NO_SOURCES=1": {"no-sources": True},
+    "UV_EXCLUDE_NEWER=2026-01-01": {"exclude-newer": "2026-01-01"},
+    "UV_REQUIRE_HASHES=1": {"require-hashes": True},
+    "PIP_PRE=1": {"prerelease": "allow"},
+    "PIP_ONLY_BINARY=mine": {"no-build-package": ["mine"]},
+    "PIP_NO_BINARY=:all:": {"no-binary": True},
+    "UV_INDEX_STRATEGY=unsafe-best-match": "UV_INDEX_STRATEGY: packages are",
+    "UV_NO_GROUP=dev": "UV_NO_GROUP: set default-groups",
+    "PIP_PREFER_BINARY=1": "PIP_PREFER_BINARY: gpuinstall does not use it",
+    "UV_NO_BUILD_ISOLATION=1": "UV_NO_BUILD_ISOLATION: the selected torch is added",
+    "UV_ZZZ=1": "UV_ZZZ: gpuinstall does not know",
+    "UV_LINK_MODE=copy": {},
+    "UV_INDEX_CORP_PASSWORD=x": {},
+}
+
+
+def test_variable_is_treated_like_its_key(read):
+    wrong = {}
+    for text, expected in VARIABLES.items():
+        name, _, value = text.partition("=")
+        sources = read(**{name: value})
+        listener = Listener()
+        sources.explain_ignored_settings(listener)
+        lines = " ".join([*listener.steps, *listener.warnings])
+        is_line = isinstance(expected, str)
+        seen = lines if is_line else sources.passed
+        if (expected not in seen) if is_line else (seen != expected or lines):
+            wrong[text] = (sources.passed, lines)
+    assert wrong == {}
+
+
+MERGED = {
+    # a table of the folder, the user's table, and the merged values
+    ("no-build = false", "no-build = true"): {"no-build": True},
+    ("no-build = true", "no-build = false"): {"no-build": True},
+    ("[pip]\nonly-binary = [':none:']", "[pip]\nonly-binary = ['a']"): {
+        "no-build-package": ["a"]
+    },
+    ("[pip]\nrequire-hashes = false", "[pip]\nrequire-hashes = true"): {
+        "require-hashes": True
+    },
+    ("require-build-hashes = false", "require-build-hashes = true"): {
+        "require-build-hashes": True
+    },
+    ("exclude-newer = '2026-02-01'", "exclude-newer = '2026-01-01'"): {
+        "exclude-newer": "2026-01-01"
+    },
+    ("exclude-newer = '2025-01-01'", "exclude-newer = '1 week'"): {
+        "exclude-newer": "2025-01-01"
+    },
+    ("exclude-newer = 'P1D'", "exclude-newer = '1 week'"): {"exclude-newer": "1 week"},
+    ("exclude-newer-package = { a = false }", "exclude-newer = '2026-01-01'"): {
+        "exclude-newer": "2026-01-01",
+        "exclude-newer-package": {"a": "2026-01-01"},
+    },
+    ("exclude-newer-package = { a = false }", ""): {
+        "exclude-newer-package": {"a": False}
+    },
+    ("resolution = 'lowest'", "resolution = 'highest'"): {"resolution": "lowest"},
+    ("override-dependencies = ['a']", "override-dependencies = ['b']"): {
+        "override-dependencies": ["a", "b"]
+    },
+    ("config-settings = { a = '1' }", "config-settings = { a = '2', b = '3' }"): {
+        "config-settings": {"a": "1", "b": "3"}
+    },
+    ("prerelease = 'allow'\n[pip]\nprerelease = 'disallow'", ""): {
+        "prerelease": "disallow"
+    },
+}
+
+
+@pytest.mark.parametrize(("tables", "expected"), MERGED.items())
+def test_folder_only_tightens_the_settings_of_the_user(read, tables, expected):
+    assert read(*tables).passed == expected
+
+
+FORMS = """
+override-dependencies = [{ package = { name = "a" }, dependencies = ["b<2"] }, "c"]
+exclude-dependencies = [{ package = { name = "a" }, dependencies = ["d"] }, "e"]
+build-constraint-dependencies = [{ requirement = "f<2", hashes = ["sha256:aa"] }]
+extra-build-dependencies = { a = ["g", { requirement = "h", match-runtime = true }] }
+"""
+
+
+def test_table_forms_are_passed_to_uv(read, tmp_path):
+    sources = read(FORMS)
+    assert [one.text for one in sources.overrides] == ["b<2", "c"]
+    assert sources.excluded == {"e"}
+    assert sources.torch_builds == {"a": ("torch", "h")}
+    versions = {"torch": "2.9.0+cu126", "h": "3"}
+    builds = sources.find_build_requirements(["a", "z"], versions)
+    assert builds == {"a": ["g", "torch==2.9.0+cu126", "h==3"]}
+    text = FORMS.replace('"c"', '"torch", "c"')
+    file = tmp_path / "checked.toml"
+    file.write_text(text, "utf-8")
+    checked = run([uv.uv(), "pip", "list", "--config-file", file], cwd=tmp_path)
+    assert checked.ok, checked.err
+
+
+def test_rows_for_torch_are_removed_and_reported(read):
+    sources = read(
+        'override-dependencies = ["torch; python_version < \'0\'", "a"]\nexclude-dependencies = ["triton", "b"]\n'
+        'dependency-metadata = [{ name = "torch", requires-dist = [] }]\n'
+        'no-binary-package = ["torch"]\n'
+    )
+    sources = type(sources)(uv=sources.uv, family=FAMILY)
+    settings = sources.uv_settings()
+    assert settings["override-dependencies"] == ["a"]
+    assert settings["exclude-dependencies"] == ["b"]
+    assert sources.metadata == []
+    assert sources.no_binary == set()
+    listener = Listener()
+    sources.explain_ignored_settings(listener)
+    assert len(listener.steps) == 4
+    assert all("--into" in line for line in listener.steps)
+
+
+REFUSED = (
+    'zzz = "1"',
+    "no-build = false",
+    "no-binary = true",
+    'no-binary-package = ["a"]',
+    'extra-build-dependencies = { a = ["b"] }',
+    'extra-build-variables = { a = { b = "c" } }',
+    'build-constraint-dependencies = ["a<2"]',
+    'config-settings = { a = "b" }',
+    'config-settings-package = { a = { b = "c" } }',
+    "no-build-isolation = true",
+    'no-build-isolation-package = ["a"]',
+)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_untrusted_folder_must_not_change_builds(read, text):
+    with pytest.raises(UsageError, match=r"uv\.toml cannot be applied"):
+        read(text, **{TRUST_FOLDER: "0"})
+    read(text)
+    read("", text, **{TRUST_FOLDER: "0"})
+
+
+def test_untrusted_folder_must_not_select_a_later_date(read):
+    later = "exclude-newer = '2026-02-01'"
+    with pytest.raises(UsageError, match="exclude-newer"):
+        read(later, "exclude-newer = '2026-01-01'", **{TRUST_FOLDER: "0"})
+    assert read(later, **{TRUST_FOLDER: "0"}).exclude_newer == "2026-02-01"
+
+
+ADDRESS = "http://h.example/x-${GIT_AUTHOR_EMAIL}-/filelock-9-py3-none-any.whl"
+EXPANDED = (
+    f'override-dependencies = ["filelock @ {ADDRESS}"]',
+    f'override-dependencies = ["{ADDRESS}"]',
+    f'override-dependencies = [{{ package = {{ name = "a" }}, dependencies = ["filelock @ {ADDRESS}"] }}]',
+    f'constraint-dependencies = ["filelock @ {ADDRESS}"]',
+    f'build-constraint-dependencies = ["filelock @ {ADDRESS}"]',
+    f'build-constraint-dependencies = [{{ requirement = "filelock @ {ADDRESS}", hashes = [] }}]',
+    f'extra-build-dependencies = {{ a = ["filelock @ {ADDRESS}"] }}',
+    f'dependency-metadata = [{{ name = "a", requires-dist = ["filelock @ {ADDRESS}"] }}]',
+    'find-links = ["http://h.example/${GIT_AUTHOR_EMAIL}/"]',
+    'index-url = "http://h.example/${GIT_AUTHOR_EMAIL}/"',
+)
+
+
+@pytest.mark.parametrize("text", EXPANDED)
+def test_variable_in_a_folder_address_is_refused(read, tmp_path, text):
+    from gpuinstall.sources.configuration import read_project_constraints
+
+    def read_all():
+        read(text)
+        read_project_constraints({"HOME": str(tmp_path)}, tmp_path / "folder")
+
+    with pytest.raises(UsageError):
+        read_all()
+
+
+def test_lock_records_passed_keys_of_the_folder(read):
+    sources = read(
+        'exclude-newer = "2026-01-01"\nno-build-isolation-package = ["a"]\n'
+        'override-dependencies = ["b<2"]\nlink-mode = "copy"\nindex-strategy = "unsafe-best-match"\n',
+        'resolution = "lowest"\n',
+    )
+    assert format_recorded_sources(sources.uv) == (
+        "exclude-newer 2026-01-01",
+        'no-build-isolation-package ["a"]',
+        'override-dependencies ["b<2"]',
+    )
+
+
+def test_paths_are_relative_to_their_file(read, tmp_path):
+    sources = read('override-dependencies = ["a @ ./a.whl"]\n')
+    place = (tmp_path / "folder" / "a.whl").as_uri()
+    assert sources.passed == {"override-dependencies": [f"a @ {place}"]}
+    assert "./a.whl" in format_recorded_sources(sources.uv)[0]
+
+
+def test_build_settings_of_the_folder_are_named(read):
+    sources = read(
+        'extra-build-dependencies = { a = ["b"] }\n', 'config-settings = { c = "d" }\n'
+    )
+    [named] = sources.find_build_settings("a")
+    assert named.startswith("extra-build-dependencies in ")
+    assert sources.find_build_settings("z") == []
+
+
+def test_user_settings_and_files_of_pip_are_read(read, tmp_path):
+    (tmp_path / "limits.txt").write_text("setuptools<81\n", "utf-8")
+    sources = read(UV_BUILD_CONSTRAINT=str(Path(tmp_path, "limits.txt")))
+    assert sources.passed == {"build-constraint-dependencies": ["setuptools<81"]}

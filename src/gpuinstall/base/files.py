@@ -129,7 +129,7 @@ def is_inside(path: Path | str, folder: Path) -> bool:
 
 
 def is_link_outside(path: Path, folder: Path) -> bool:
-    """Return whether a link in a folder's repository leads a path out of it."""
+    """Return whether a link in a folder's repository leads a path outside."""
     return any(
         islink(part) and is_inside(part.parent, folder) and not is_inside(part, folder)
         for part in (path, *path.parents)

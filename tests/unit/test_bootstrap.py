@@ -71,18 +71,10 @@ def test_only_folders_of_killed_runs_are_removed(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
 
 
-@pytest.fixture
-def late_home(monkeypatch):
-    """Create a home that sorts after /etc, because pip sorts its files."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
-        monkeypatch.setenv("HOME", name)
-        yield Path(name)
-
-
-def test_pip_settings_are_passed_to_uv(late_home):
+def test_pip_settings_are_passed_to_uv(nobody):
     index = "https://user:pa%20ss@index.example/simple"
     settings(
-        late_home,
+        nobody,
         f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n",
     )
 
@@ -105,9 +97,9 @@ def test_pip_settings_are_passed_to_uv(late_home):
     ],
 )
 def test_bootstrap_timeouts_follow_pip_and_uv_settings(
-    config, variables, expected, late_home, monkeypatch
+    config, variables, expected, nobody, monkeypatch
 ):
-    settings(late_home, f"[global]\n{config}\n")
+    settings(nobody, f"[global]\n{config}\n")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
@@ -566,18 +558,100 @@ def test_pinned_wheel_next_to_bootstrap_is_used(program, seen, tmp_path, monkeyp
     assert result.endswith(seen)
 
 
-def test_missing_pip_hint_uses_available_package_manager(tmp_path, monkeypatch):
-    dnf = tmp_path / "dnf"
-    dnf.write_text("#!/bin/sh\n")
-    dnf.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "base_prefix", "/usr")
-    ways = "\n".join(bootstrap.hints_for("by pip: No module named pip"))
+def pin(folder, content):
+    """Pin a wheel or a program with this content."""
+    (folder / "lockfiles").mkdir(exist_ok=True)
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
+    (folder / "lockfiles/uv-programs.txt").write_text(f"this-machine {digest}\n")
 
-    assert "dnf install -y python3-pip" in ways
-    assert "ensurepip" not in ways
-    assert "PIP_INDEX_URL=" in ways
-    assert "next to bootstrap.py" in ways
+
+@pytest.mark.parametrize(
+    ("name", "text", "variables"),
+    [
+        (".config/pip/pip.conf", "[global]\nindex-url = {url}/simple\n", {}),
+        (".config/pip/pip.conf", "[install]\nfind-links =\n  {folder}\n", {}),
+        (".config/uv/uv.toml", '[[index]]\nurl = "{url}/simple"\ndefault = true\n', {}),
+        (".config/uv/uv.toml", 'index-url = "{url}/simple/"\n', {}),
+        (".config/uv/uv.toml", '[pip]\nfind-links = ["{url}/simple/uv/"]\n', {}),
+        ("notes", "", {"PIP_FIND_LINKS": "wheels"}),
+        ("notes", "", {"PIP_FIND_LINKS": "file://{folder}"}),
+        ("notes", "", {"UV_DEFAULT_INDEX": "{url}/simple"}),
+    ],
+)
+def test_uv_is_found_in_configured_sources_without_pip(
+    name, text, variables, nobody, monkeypatch
+):
+    if "uv.toml" in name:
+        pytest.importorskip("tomllib")
+    program = io.BytesIO()
+    with zipfile.ZipFile(program, "w") as archive:
+        archive.writestr(f"uv-1.0.data/scripts/uv{bootstrap.EXE}", "the pinned uv")
+    monkeypatch.setattr(bootstrap, "wheel_platform", lambda: "any")
+    wheel = "uv-1.0-py3-none-any.whl"
+    (nobody / "wheels").mkdir()
+    (nobody / "wheels" / wheel).write_bytes(program.getvalue())
+    pin(nobody, program.getvalue())
+    files = {
+        "/simple/uv/": f'<a href="../../files/{wheel}#sha256=0">uv</a>'.encode(),
+        f"/files/{wheel}": program.getvalue(),
+    }
+    monkeypatch.chdir(nobody)
+    with closing(Host("index", lambda path, *_: Answer(200, files[path]))) as host:
+        places = {"url": host.url, "folder": nobody / "wheels"}
+        (nobody / name).parent.mkdir(parents=True, exist_ok=True)
+        (nobody / name).write_text(text.format(**places))
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value.format(**places))
+
+        uv = bootstrap.uv_from_index(nobody)
+
+    assert uv.read_text() == "the pinned uv"
+
+
+@pytest.mark.parametrize(
+    ("content", "is_pinned"), [(b"the pinned uv", True), (b"", False)]
+)
+def test_uv_of_an_earlier_installation_is_reused(
+    content, is_pinned, nobody, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(nobody))
+    monkeypatch.setenv("PATH", "")
+    program = nobody / "gpuinstall/0.1.0-0123456789ab/bin/uv"
+    program.parent.mkdir(parents=True)
+    program.write_bytes(content)
+    pin(nobody, b"the pinned uv")
+
+    try:
+        found = bootstrap.uv_of_user(nobody).read_bytes()
+    except bootstrap.SourceError:
+        found = None
+
+    assert (found == b"the pinned uv") is is_pinned
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (None, "mkdir -p {folder} && printf '[global]\\nindex-url = "),
+        (
+            "[global]\ntimeout = 9\n",
+            "Add to [global] in {folder}/pip.conf: index-url = ",
+        ),
+    ],
+)
+def test_missing_index_hint_is_a_line_for_pip_conf(text, hint, nobody, monkeypatch):
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    if text:
+        settings(nobody, text)
+
+    first, *others = bootstrap.hints_for("by pip: No module named pip")
+
+    assert first.startswith(hint.format(folder=nobody / ".config/pip"))
+    assert "next to bootstrap.py" in others[-1]
+    if not text:
+        subprocess.run(first, shell=True, check=True)  # noqa: S602  the hint is a line for a shell
+        assert bootstrap.pip_options()["index-url"] == "https://index.example/simple"
 
 
 def test_python_without_pip_suggests_ensurepip(tmp_path, monkeypatch):

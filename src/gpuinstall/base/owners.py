@@ -8,7 +8,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, NamedTuple, Set
+from typing import Iterator, NamedTuple, Optional, Set
 
 # --- owners: a copy of src/gpuinstall/base/owners.py, written by `make bootstrap` ---
 
@@ -28,24 +28,19 @@ def trusted_owners() -> Set[int]:
     return {0, os.getuid(), Path("/").stat().st_uid}
 
 
-def is_trusted(path: Path) -> bool:
-    """Return whether a file, folder, or link belongs to this user or root."""
-    return os.name != "posix" or path.lstat().st_uid in trusted_owners()
-
-
-def is_foreign(path: Path, project: Path) -> bool:
+def is_foreign(path: Path, project: Optional[Path] = None) -> bool:
     """Return whether a path or its target belongs to another user.
 
     Root in a container also trusts the owner of the project, which is a mounted folder.
 
     Args:
         path: The path of a file, folder, or link.
-        project: The project that uses it.
+        project: The project that uses it, if any.
     """
     if os.name != "posix":
         return False
     trusted = trusted_owners()
-    if os.getuid() == 0 and in_container():
+    if project and os.getuid() == 0 and in_container():
         trusted.add(project.lstat().st_uid)
     owners = {path.lstat().st_uid}
     if os.path.exists(path):
@@ -58,30 +53,16 @@ def is_mine(path: Path) -> bool:
     return os.name != "posix" or path.lstat().st_uid == os.getuid()
 
 
-def is_own(path: Path) -> bool:
-    """Return whether only this user, who owns a path, can write to it."""
-    if os.name != "posix":
-        return True
-    status = path.stat()
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return status.st_uid == os.geteuid() and not status.st_mode & others
-
-
 def is_adoptable(folder: Path, project: Path) -> bool:
     """Return whether a parent folder is trusted, and not world-writable."""
-    is_posix = os.name == "posix"
-    return not (is_foreign(folder, project) or (is_posix and _is_open(folder.stat())))
+    return not (is_foreign(folder, project) or _is_open(folder.stat()))
 
 
 def is_shared(folder: Path) -> bool:
     """Return whether others can replace this user's files in a folder."""
-    if os.name != "posix":
-        return False
     status = folder.stat()
-    is_sticky = status.st_mode & stat.S_ISVTX
-    return status.st_uid not in trusted_owners() or bool(
-        _is_open(status) and not is_sticky
-    )
+    is_sticky = bool(status.st_mode & stat.S_ISVTX)
+    return is_foreign(folder) or (_is_open(status) and not is_sticky)
 
 
 def owner_of(path: Path) -> str:
@@ -99,10 +80,10 @@ def can_start(program: Path) -> bool:
     refused only for root on a machine with other users.
     """
     folder = program.parent.stat()
-    if os.name != "posix" or not _is_open(folder):
+    if not _is_open(folder):
         return True
     if folder.st_mode & stat.S_ISVTX:
-        return os.path.lexists(program) and is_trusted(program)
+        return os.path.lexists(program) and not is_foreign(program)
     return not is_careful()
 
 
@@ -149,7 +130,7 @@ def in_container() -> bool:
 
 
 def _is_open(status: os.stat_result) -> bool:
-    return bool(status.st_mode & stat.S_IWOTH)
+    return os.name == "posix" and bool(status.st_mode & stat.S_IWOTH)
 
 
 # --- end of owners ---

@@ -15,7 +15,7 @@ from os.path import isdir
 from pathlib import Path
 from time import time
 
-from gpuinstall.base.owners import is_trusted
+from gpuinstall.base.owners import is_foreign
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = r"\\([0-7]{3})"
@@ -151,7 +151,7 @@ def remove_abandoned(parent: Path) -> None:
         # A lock held by another run raises TimeoutError, which is an OSError.
         with suppress(OSError, NotImplementedError):
             is_new = time() - mark.lstat().st_mtime < _MIN_AGE_S
-            if is_new or not is_folder(scratch) or not is_trusted(scratch):
+            if is_new or not is_folder(scratch) or is_foreign(scratch):
                 continue
             with FileLock(mark, timeout=0):
                 pass

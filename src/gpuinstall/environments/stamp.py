@@ -14,7 +14,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.machine import Driver
-from gpuinstall.base.owners import is_own
+from gpuinstall.base.owners import is_mine
 from gpuinstall.base.values import Value
 
 TORCH = "torch"
@@ -106,7 +106,7 @@ def read_stamp(path: Path) -> Stamp | None:
     """Read a stored verification if it is valid and belongs to this user."""
     with suppress(OSError, ValueError):
         # Another user could forge a stamp.
-        if not is_own(path):
+        if not is_mine(path):
             return None
         stamp = read_object(Stamp, read_json(path, None))
         if TORCH in stamp.files:

@@ -3,6 +3,7 @@
 import os
 import sys
 import tarfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,6 +190,7 @@ PATTERNS = {
 @pytest.mark.parametrize("form", PATTERNS)
 @pytest.mark.parametrize("words", ["plan -q", "lock -q --target cpu"])
 def test_workspace_pattern_stays_in_the_repository(here, form, words):
+    (here.folder / ".git").mkdir()
     for name in range(10):
         (here.folder / f"link{name}").symlink_to(".")
     outside = here.folder.parent / "outside" / "other"
@@ -208,16 +210,46 @@ def test_workspace_pattern_stays_in_the_repository(here, form, words):
     assert "other" not in done.err
 
 
-def test_archive_with_too_many_files_is_rejected(here):
-    with tarfile.open(here.folder / "lib-1.tar.gz", "w:gz", compresslevel=1) as archive:
-        for number in range(60_000):
-            archive.addfile(tarfile.TarInfo(f"lib-1/{number}"))
-    (here.folder / "requirements.txt").write_text("./lib-1.tar.gz\n", "utf-8")
+@pytest.mark.parametrize(
+    ("pattern", "owner"), [("../libs/*", 0), ("../libs/lib", 0), ("../*", 12345)]
+)
+def test_members_outside_need_the_same_owner(here, pattern, owner):
+    if owner and os.getuid():
+        pytest.skip("only root can change a file's owner")
+    member = here.folder.parent / pattern.removeprefix("../").replace("*", "lib")
+    member.mkdir(parents=True)
+    (member / "pyproject.toml").write_text(PROJECT, "utf-8")
+    if owner:
+        os.chown(member, owner, -1)
+    table = MEMBER.replace('"lib"', '"app"', 1).replace('["lib"]', f'["{pattern}"]')
+    table = table.replace("[tool", 'dependencies = ["lib"]\n[tool', 1)
+    (here.folder / "pyproject.toml").write_text(table, "utf-8")
+
+    done = here.run("lock", "-q", "--target", "cpu")
+    refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run("lock", "--target", "cpu")
+
+    assert done.status == (2 if owner else 0), done.err
+    reason = "belongs to another user" if owner else "../libs/lib (from "
+    assert reason in done.err
+    assert refused.status == 2, refused.err
+
+
+@pytest.mark.parametrize("name", ["lib-1.tar.gz", "lib-1.zip"])
+def test_archive_with_too_many_files_is_rejected(here, name):
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(here.folder / name, "w") as archive:
+            for number in range(60_000):
+                archive.writestr(f"lib-1/{number}", "")
+    else:
+        with tarfile.open(here.folder / name, "w:gz", compresslevel=1) as files:
+            for number in range(60_000):
+                files.addfile(tarfile.TarInfo(f"lib-1/{number}"))
+    (here.folder / "requirements.txt").write_text(f"./{name}\n", "utf-8")
 
     done = here.run("lock", "-q", "--target", "cpu")
 
     assert done.status == 2, done.err
-    assert "lib-1.tar.gz has more than 50000 files" in done.err
+    assert f"{name} has more than 50000 files" in done.err
 
 
 def test_constraints_by_url_are_read(here):

@@ -260,18 +260,22 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
         # Like uv, use the file name: a file can be valid in both formats.
         if is_wheel(place.name) or place.suffix == ".zip":
             with zipfile.ZipFile(place) as archive:
-                for entry in archive.infolist():
+                members = archive.infolist()
+                # Nothing unpacks a wheel before its installation.
+                is_too_long = len(members) > _MAX_MEMBERS and not is_wheel(place.name)
+                for entry in members:
                     if _IN_ARCHIVE.fullmatch(entry.filename):
                         yield place / entry.filename, _read_text(archive.open(entry))
-            return
-        with tarfile.open(place) as files:
-            for count, member in enumerate(files):
-                is_too_long = count == _MAX_MEMBERS
-                if is_too_long or member.offset + member.size > _MAX_BYTES:
-                    break
-                file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
-                if file:
-                    yield place / member.name, _read_text(file)
+        else:
+            with tarfile.open(place) as files:
+                for count, member in enumerate(files):
+                    is_too_long = count == _MAX_MEMBERS
+                    if is_too_long or member.offset + member.size > _MAX_BYTES:
+                        break
+                    is_read = _IN_ARCHIVE.fullmatch(member.name)
+                    file = is_read and files.extractfile(member)
+                    if file:
+                        yield place / member.name, _read_text(file)
     if is_too_long:
         message = f"{place} has more than {_MAX_MEMBERS} files"
         why = "unpacking it could take many minutes"

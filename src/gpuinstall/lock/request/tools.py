@@ -8,14 +8,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from glob import has_magic
-from itertools import chain
-from os.path import isdir, isfile
+from itertools import chain, takewhile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.files import (
+    check_outside,
     expand_home,
     find_repository,
+    leads_outside,
     parse_toml,
     real_path,
 )
@@ -291,9 +293,10 @@ def _read_workspace(folder: Path) -> _Workspace:
 def _read_name(project: Path, root: Path) -> str:
     """Return the normalized name of a project in a workspace."""
     path = project / PROJECT
+    limit = project if leads_outside(os.path.relpath(project, root)) else root
     # uv reads all members, and quotes a malformed file.
     with convert_content_errors(path):
-        return _parse_name(read_requirements_text(path, root))
+        return _parse_name(read_requirements_text(path, limit))
 
 
 @cache
@@ -310,6 +313,7 @@ def find_workspace_members(workspace: Table, root: Path) -> list[str]:
         root: The folder of the file with the table.
 
     Raises:
+        UsageError: A member outside the root belongs to another user.
         ValueError: A pattern leads outside the repository, or lists too many files.
     """
 
@@ -318,20 +322,32 @@ def find_workspace_members(workspace: Table, root: Path) -> list[str]:
         return {os.path.relpath(path, root) for path in chain.from_iterable(found)}
 
     paths = sorted(find_paths("members") - find_paths("exclude"))
-    return [path for path in paths if isfile(root / path / PROJECT)]
+    members = [path for path in paths if isfile(root / path / PROJECT)]
+    for path in filter(leads_outside, members):
+        check_outside(root / path, root / PROJECT, f"{root / PROJECT}: members")
+    return members
 
 
 def expand_pattern(pattern: str, root: Path) -> list[Path]:
     """Return the paths that match a pattern in uv's table of a project.
 
-    Links can form a cycle, and uv would follow it without end.
+    Links can form a cycle, and uv would follow it without end. If the root is in no
+    repository, the pattern may begin with ``..``, but must not list the home folder.
 
     Raises:
         ValueError: The pattern leads outside the repository, or lists too many files.
     """
+    parts = Path(pattern).parts
     repository = find_repository(root)
     places = [root]
-    for part in Path(pattern).parts:
+    if parts[:1] == ("..",) and not exists(repository / ".git"):
+        fixed = [*takewhile(lambda part: not has_magic(part), parts)]
+        outside = real_path(root.joinpath(*fixed))
+        if not real_path(expand_home("~")).is_relative_to(outside):
+            repository = outside
+            places = [outside]
+            parts = parts[len(fixed) :]
+    for part in parts:
         found = list[Path]()
         for folder in filter(isdir, places):
             if not real_path(folder).is_relative_to(repository):

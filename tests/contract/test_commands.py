@@ -37,8 +37,8 @@ def document(*arguments, cwd=None):
 
 def test_resolving_commands_share_source_options():
     names = ("install", "remove", "run", "sync", "plan", "lock")
-    # Folders for one machine, and settings.
-    others = {"wheels", "extension_sources", "only_binary"}
+    # Folders for one machine, options of a request, and settings.
+    others = {"wheels", "addresses", "no_sources", "extension_sources", "only_binary"}
     sourcing = set(Sourcing.__struct_fields__) - others
     takers = [*((name,) for name in names), ("lock", "check")]
     missing = {words: sourcing - RUNNABLE[words] for words in takers}

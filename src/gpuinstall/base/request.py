@@ -34,6 +34,12 @@ class Sourcing(Value):
     torch_index: str | None = None
     """The base URL of PyTorch's index. None: the configured index."""
 
+    addresses: Mapping[str, tuple[str, ...]] = {}
+    """The values of uv's options for indexes and find-links, by option."""
+
+    no_sources: bool = False
+    """Whether ``[tool.uv.sources]`` is ignored."""
+
     extension_sources: tuple[str, ...] = ()
     """Additional index pages of prebuilt extensions."""
 

@@ -71,6 +71,11 @@ def _relocate_marked_path(value: str, folder: Path) -> str:
     return _relocate_path(value, folder) if re.search(r"[/\\:]", value) else value
 
 
+def _relocate_index(value: str, folder: Path) -> str:
+    # As in uv, a path starts with a dot or a slash.
+    return _relocate_path(value, folder) if value.startswith(".") else value
+
+
 def _relocate_requirement(value: str, folder: Path) -> str:
     if value.endswith(_REQUIREMENT_FILES):
         return _relocate_path(value, folder)
@@ -179,8 +184,24 @@ class CommandOptions:
     extras: tuple[str, ...] = _define_list_option(
         "--extra NAME", "Add an extra of pyproject.toml."
     )
+    indexes: tuple[str, ...] = _define_list_option(
+        "--index URL",
+        "Index to search before the others (repeatable); .../whl/cu126 prefers that build of torch.",
+        _relocate_index,
+    )
+    default_index: str | None = _define_option(
+        "--default-index URL",
+        "Index to use instead of the default one.",
+        _relocate_index,
+    )
+    find_links: tuple[str, ...] = _define_list_option(
+        "-f --find-links PLACE",
+        "Folder or page with further files, also of torch (repeatable).",
+        _relocate_path,
+    )
+    no_sources: bool = _define_option("--no-sources", "Ignore [tool.uv.sources].")
     python: str | None = _define_option(
-        "--python X.Y|PATH",
+        "-p --python X.Y|PATH",
         "Python version, or the interpreter to create the environment with (default: one that the project and torch support).",
         _relocate_marked_path,
         envvar="GPUINSTALL_PYTHON",
@@ -338,8 +359,15 @@ class CommandOptions:
     @property
     def sourcing(self) -> Sourcing:
         """The package sources that the options specify."""
+        addresses = {
+            "--index": self.indexes,
+            "--default-index": (self.default_index,) if self.default_index else (),
+            "--find-links": self.find_links,
+        }
         return Sourcing(
             torch_index=split_torch_index(self.torch_index or "")[0] or None,
+            addresses=addresses,
+            no_sources=self.no_sources,
             wheels=self.wheels,
             offline=self.offline,
         )
@@ -456,13 +484,20 @@ class CommandOptions:
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Read requirements files, groups, and constraints in the options."""
         from gpuinstall.lock.request.declaration import read_constraints, read_inputs
+        from gpuinstall.sources.configuration import read_no_sources
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
         groups = map(group_path, self.groups)
         extras = map(extra_path, self.extras)
         names = (*self.requirement_files, *more, *groups, *extras)
         read = partial(_read_stream, offline=self.offline)
-        files = {name: read(name) or read_inputs(name) for name in names}
+        no_sources: frozenset[str] = frozenset()
+        if names:
+            no_sources = read_no_sources(os.environ, Path.cwd(), self.sourcing)
+        files = {
+            name: read(name) or read_inputs(name, no_sources=no_sources)
+            for name in names
+        }
         for name in self.constraints:
             stream = read(name)
             files[name] = stream.as_constraints() if stream else read_constraints(name)
@@ -523,6 +558,10 @@ REQUEST_OPTIONS = (
     "constraints",
     "groups",
     "extras",
+    "indexes",
+    "default_index",
+    "find_links",
+    "no_sources",
     "python",
     "backend",
     "gpus",

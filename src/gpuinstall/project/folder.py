@@ -28,6 +28,7 @@ from gpuinstall.lock.request.history import (
 )
 from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
 from gpuinstall.sources.configuration import (
+    read_no_sources,
     read_project_constraints,
     read_project_tables,
 )
@@ -140,7 +141,8 @@ def read_contents(
         UsageError: A file is malformed.
     """
     config = read_config(folder)
-    declaration = read_declaration(folder, config.requirements)
+    no_sources = read_no_sources(os.environ, folder, settings.request.sourcing)
+    declaration = read_declaration(folder, config.requirements, no_sources)
     limits = read_project_constraints(os.environ, folder)
     # A change that was interrupted may have written only one of both.
     is_unfinished = paths.has_unfinished_change()
@@ -157,6 +159,7 @@ def read_contents(
         folder=paths.folder,
         settings=settings,
         reporter=reporter,
+        no_sources=no_sources,
     )
     existing = [
         file
@@ -212,7 +215,8 @@ def _find_replaced_parts(
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
-    return {name: read_inputs(name, folder) for name in names}
+    no_sources = read_no_sources(os.environ, folder, request.sourcing)
+    return {name: read_inputs(name, folder, no_sources) for name in names}
 
 
 def add_extras(request: Request, folder: Path) -> Request:
@@ -233,6 +237,7 @@ def _reread_files(
     folder: Path,
     settings: Settings,
     reporter: Reporter,
+    no_sources: Collection[str],
 ) -> dict[str, RequirementsFile]:
     """Return the current requirements in files that earlier commands used.
 
@@ -246,6 +251,7 @@ def _reread_files(
         folder: The folder of the lock files.
         settings: The settings of the command.
         reporter: Reports missing files.
+        no_sources: The packages without a source, or ``:all:``.
 
     Raises:
         UsageError: A missing file specified package indexes. Without them, its
@@ -259,7 +265,7 @@ def _reread_files(
         if is_known or is_settings_file(name, lines):
             continue
         try:
-            files[name] = reread_file(name, lines, folder)
+            files[name] = reread_file(name, lines, folder, no_sources)
         except UsageError as error:
             # Ignore a dependency group that was removed from its file.
             if error.code in {"group-unknown", "extra-unknown"}:

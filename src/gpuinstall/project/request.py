@@ -285,13 +285,15 @@ def _find_backend_override(project: Project, tag: str) -> tuple[str, bool]:
 def _find_settings_backend(sources: Sources, markers: Mapping[str, str]) -> Request:
     """Return a request for the backend that a project setting selects.
 
-    The project's settings take precedence over the user's configuration.
+    Options come first, then the project's settings, then the user's configuration.
     """
-    settings = sorted(sources.settings, key=lambda one: one.is_own)
+    settings = sorted(sources.settings, key=lambda one: (not one.is_option, one.is_own))
     for setting in settings:
         tag = setting.backend
         if tag and setting.applies_in(markers):
-            place = TextOrigin(str(setting.file), setting.key, setting.line)
+            # Options and variables, which have no suffix, need no key.
+            key = setting.key if setting.file.suffix else ""
+            place = TextOrigin(str(setting.file), key, setting.line)
             return _make_backend_request(tag, place)
     return FOLDER_REQUEST
 

@@ -249,8 +249,11 @@ def _read_project_sources(
         os.environ,
         folder,
         configured=contents.config.sourcing.torch_index,
+        sourcing=settings.request.sourcing,
     )
-    further = _collect_source_settings(settings, folder, lock_folder, contents)
+    further = _collect_source_settings(
+        settings, folder, lock_folder, contents, sources.no_sources
+    )
     sources = sources.add_settings(further, folder)
     typed = requirement_names(settings.request.requirements)
     policy = replace(sources.policy, requested=frozenset(typed))
@@ -287,7 +290,11 @@ def _complete_sourcing(
 
 
 def _collect_source_settings(
-    settings: Settings, folder: Path, lock_folder: Path, contents: Contents
+    settings: Settings,
+    folder: Path,
+    lock_folder: Path,
+    contents: Contents,
+    no_sources: frozenset[str],
 ) -> Iterator[SourceSetting | UvSetting]:
     """Yield the index settings of the user and the project."""
     pages = partial(create_setting, Effect.EXTENSIONS, "extension-sources")
@@ -329,7 +336,7 @@ def _collect_source_settings(
     if projects:
         from gpuinstall.lock.request.project import read_nested_settings
 
-        yield from read_nested_settings(projects, folder)
+        yield from read_nested_settings(projects, folder, no_sources)
 
 
 def _find_locked_indexes(

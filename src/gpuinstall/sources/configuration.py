@@ -26,6 +26,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign, owner_of
+from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -71,6 +72,8 @@ from gpuinstall.sources.uv_settings import (
     KeyList,
     UvSetting,
     find_list,
+    find_names,
+    merge_settings,
 )
 
 _Environ: TypeAlias = Mapping[str, str]
@@ -213,14 +216,21 @@ def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
     return _pip_files_of_user(environ)[-1]
 
 
-def read_configuration(environ: _Environ, folder: Path) -> _Settings:
+def read_configuration(
+    environ: _Environ, folder: Path, sourcing: Sourcing = DEFAULT_SOURCING
+) -> _Settings:
     """Yield uv and pip settings that apply in a folder, by precedence.
+
+    Args:
+        environ: The environment variables.
+        folder: The folder.
+        sourcing: The user's options, each of which replaces its variable.
 
     Raises:
         UsageError: A file is malformed.
     """
     projects = [folder]
-    yield from map(_mark_own, read_uv_variables(environ, folder))
+    yield from map(_mark_own, read_uv_variables(environ, folder, sourcing))
     # In a workspace, the root takes precedence.
     for file, table in reversed([*read_project_tables(environ, folder)]):
         projects.append(file.parent)
@@ -238,6 +248,15 @@ def read_configuration(environ: _Environ, folder: Path) -> _Settings:
             _is_in_folder(project, file) for project in projects
         )
         yield from settings if is_of_folder else map(_mark_own, settings)
+
+
+def read_no_sources(
+    environ: _Environ, folder: Path, sourcing: Sourcing
+) -> frozenset[str]:
+    """Return the packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
+    settings = read_configuration(environ, folder, sourcing)
+    of_uv = (one for one in settings if isinstance(one, UvSetting))
+    return find_names(merge_settings(of_uv), "no-sources")
 
 
 def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:
@@ -492,14 +511,22 @@ def _normalize_pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def read_uv_variables(environ: _Environ, folder: Path) -> _Settings:
-    """Yield the settings in uv's environment variables, except constraints.
+def read_uv_variables(
+    environ: _Environ, folder: Path, sourcing: Sourcing = DEFAULT_SOURCING
+) -> _Settings:
+    """Yield the settings in uv's options and variables, except constraints.
 
-    The file of each setting is the name of the variable.
+    The file of each setting is the name of the option or the variable.
     """
-    for name, key in _UV_VARIABLES.items():
+    if sourcing.no_sources:
+        yield UvSetting("no-sources", True, Path("--no-sources"))
+    for variable, key in _UV_VARIABLES.items():
         is_of_files = key == "find-links"
-        words = environ.get(name, "").split("," if is_of_files else None)
+        name = variable.replace("UV_", "--").replace("_", "-").lower()
+        words = list(sourcing.addresses.get(name, ()))
+        if not words:
+            name = variable
+            words = environ.get(name, "").split("," if is_of_files else None)
         for word in filter(None, map(str.strip, words)):
             index, address = "", word
             if not is_of_files:

@@ -98,6 +98,7 @@ class Effect(Enum):
     EXTENSIONS = EffectRow(
         "a page of prebuilt extensions", "a source of extensions", _PAGE
     )
+    NAME = EffectRow("the name of an index that the user configured", is_recorded=True)
     TORCH_INDEX = EffectRow("PyTorch's index", _SUPPLIES_TORCH)
     CERTIFICATES = EffectRow("the certificates to trust", "the certificates to trust")
     KNOWN_INDEX = EffectRow(
@@ -174,6 +175,11 @@ class SourceSetting(Value):
         if self.declared_effect in {Effect.KNOWN_INDEX, Effect.FALLBACK}:
             return None
         return split_torch_index(self.value)[1]
+
+    @property
+    def is_option(self) -> bool:
+        """Whether an option of the command is the setting."""
+        return self.file.name.startswith("--")
 
     @property
     def is_recorded(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from os.path import exists, isfile
@@ -21,6 +21,7 @@ from gpuinstall.base.location import (
     parse_source,
 )
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.requirement import (
     Requirement,
     find_url_fault,
@@ -53,6 +54,7 @@ from gpuinstall.sources.uv_settings import (
     UvSetting,
     add_build_requirements,
     find_family_rows,
+    find_names,
     find_torch_builds,
     is_later_date,
     merge_settings,
@@ -63,6 +65,9 @@ OFFICIAL = "https://download.pytorch.org/whl"
 
 _NO_INDEX = Path(__file__).with_name("no-index").as_uri()
 """The URL of an index without packages."""
+
+_INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
+"""The effects of settings for all packages."""
 
 _LINKS = "#find-links"
 """The URL fragment that distinguishes find-links from an index."""
@@ -138,7 +143,8 @@ class Sources(Value):
         The keys are URLs as recorded in a lock, and the values configuration files.
         """
         indexes = self._settings_with(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
-        of_folder = {index.value for index in indexes if not index.is_own}
+        named = {one.value for one in self._settings_with(Effect.NAME)}
+        of_folder = named | {index.value for index in indexes if not index.is_own}
         own = {}
         for index in indexes:
             if index.value not in of_folder:
@@ -244,22 +250,17 @@ class Sources(Value):
     @property
     def only_binary(self) -> frozenset[str]:
         """The packages that must not be built from source, or ``:all:``."""
-        return self._find_names("no-build")
+        return find_names(self.passed, "no-build")
 
     @property
     def no_binary(self) -> frozenset[str]:
         """The packages that must be built from source, or ``:all:``."""
-        return self._find_names("no-binary") - self.family
+        return find_names(self.passed, "no-binary") - self.family
 
     @property
     def no_sources(self) -> frozenset[str]:
         """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
-        return self._find_names("no-sources")
-
-    def _find_names(self, key: str) -> frozenset[str]:
-        """Return ``:all:`` if a key is true, and the packages of its list."""
-        names = map(normalize_name, self.passed.get(f"{key}-package", ()))
-        return frozenset(names).union([":all:"] if self.passed.get(key) else [])
+        return find_names(self.passed, "no-sources")
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
@@ -285,18 +286,20 @@ class Sources(Value):
             Effect.INDEX: self.default_index,
             Effect.CERTIFICATES: self.certificates,
         }
-        own = set()
+        own = set[Location]()
         chosen: dict[tuple[Effect, Location], SourceSetting] = {}
         for setting in self.settings:
             effect = setting.effect
             if not effect.is_reported:
                 continue
-            source = effect, Location.parse(setting.value)
+            location = Location.parse(setting.value)
             if setting.is_own:
-                own.add(source)
+                own.add(location)
             elif single.get(effect, setting.value) == setting.value:
-                chosen.setdefault(source, setting)
-        return tuple(setting for source, setting in chosen.items() if source not in own)
+                chosen.setdefault((effect, location), setting)
+        return tuple(
+            setting for (_, location), setting in chosen.items() if location not in own
+        )
 
     def folder_source_of(self, address: str) -> SourceSetting | None:
         """Return the setting with which the folder selects a URL, if any."""
@@ -435,8 +438,8 @@ class Sources(Value):
         listed = tuple(settings)
         sources = self.check_owners(listed, place)
         sources = sources.add_uv(one for one in listed if isinstance(one, UvSetting))
-        located = (one for one in listed if isinstance(one, SourceSetting))
-        for written in dict.fromkeys(located):
+        located = [one for one in listed if isinstance(one, SourceSetting)]
+        for written in dict.fromkeys(_keep_names(located, self.settings)):
             sources.check_form(written)
             setting = sources.check_location(written, place)
             sources = sources.add_setting(setting)
@@ -686,6 +689,7 @@ def read_sources(
     folder: Path,
     *,
     configured: str | None = None,
+    sourcing: Sourcing = DEFAULT_SOURCING,
 ) -> Sources:
     """Read the package sources that apply in a folder.
 
@@ -694,6 +698,7 @@ def read_sources(
         environ: The environment variables.
         folder: The working folder.
         configured: The project's torch index, used if the user has none.
+        sourcing: The user's options for indexes.
 
     Raises:
         UsageError: A URL or a configuration file is malformed.
@@ -702,7 +707,7 @@ def read_sources(
     from gpuinstall.sources.requirements_file import expand_variables
 
     index = torch_index or configured
-    read = [*read_configuration(environ, folder)]
+    read = [*read_configuration(environ, folder, sourcing)]
     settings = [one for one in read if isinstance(one, SourceSetting)]
     if configured and not torch_index:
         file = folder / "pyproject.toml"
@@ -721,7 +726,7 @@ def read_sources(
     )
     sources = sources.check_owners(read, folder)
     sources = sources.add_uv(one for one in read if isinstance(one, UvSetting))
-    for written in settings:
+    for written in _keep_names(settings):
         setting = written
         if setting.is_own:
             # ``setting.effect`` is not usable yet: an unexpanded URL may be PyTorch's.
@@ -731,6 +736,21 @@ def read_sources(
         # The default index of the highest-precedence configuration has priority.
         sources = sources.add_setting(setting, overrides=False)
     return sources
+
+
+def _keep_names(
+    settings: Sequence[SourceSetting], known: Iterable[SourceSetting] = ()
+) -> Iterator[SourceSetting]:
+    """Keep only the names of the folder's indexes that the user configured."""
+    own = {
+        Location.parse(one.value)
+        for one in (*settings, *known)
+        if one.is_own and one.effect in _INDEXES
+    }
+    for one in settings:
+        is_index = one.effect in _INDEXES and not one.is_own
+        is_repeated = is_index and Location.parse(one.value) in own
+        yield replace(one, declared_effect=Effect.NAME) if is_repeated else one
 
 
 def validate_torch_index(requested: str | None) -> str:

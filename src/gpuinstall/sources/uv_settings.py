@@ -207,6 +207,12 @@ def merge_settings(settings: Iterable[UvSetting]) -> dict[str, Any]:
     return merged | _merge_dates(own, folder)
 
 
+def find_names(passed: Mapping[str, Any], key: str) -> frozenset[str]:
+    """Return ``:all:`` if a key is true, and the packages of its list."""
+    names = map(normalize_name, passed.get(f"{key}-package", ()))
+    return frozenset(names).union([":all:"] if passed.get(key) else [])
+
+
 def _merge(settings: Iterable[UvSetting]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for setting in settings:

@@ -47,7 +47,12 @@ for line, below in steps_of(
     EXAMPLES.append((Effect[effect], key, file, text))
 """The syntax of a source in each tool's file."""
 
-ELSEWHERE = {Effect.CERTIFICATES, Effect.TORCH_INDEX, Effect.EXTENSIONS}
+ELSEWHERE = {
+    Effect.CERTIFICATES,
+    Effect.TORCH_INDEX,
+    Effect.EXTENSIONS,
+    Effect.NAME,
+}
 """Sources that other tests cover."""
 
 

@@ -283,3 +283,18 @@ def test_user_settings_and_files_of_pip_are_read(read, tmp_path):
     (tmp_path / "limits.txt").write_text("setuptools<81\n", "utf-8")
     sources = read(UV_BUILD_CONSTRAINT=str(Path(tmp_path, "limits.txt")))
     assert sources.passed == {"build-constraint-dependencies": ["setuptools<81"]}
+
+
+@pytest.mark.parametrize("role", ["", "default = true", "explicit = true"])
+@pytest.mark.parametrize("own", ["UV_INDEX", "uv.toml"])
+def test_folder_only_names_an_index_of_the_user(read, role, own):
+    address = "https://corp.example/simple"
+    user = f'[[index]]\nurl = "{address}/"\n' if own == "uv.toml" else ""
+    environ = {TRUST_FOLDER: "0"} | ({} if user else {own: address})
+    sources = read(
+        f'[[index]]\nname = "corp"\nurl = "{address}"\n{role}\n', user, **environ
+    )
+    assert (sources.extra_indexes, sources.default_index) == ((address,), None)
+    assert sources.folder_sources == ()
+    recorded = format_recorded_sources(sources.settings)
+    assert len(recorded) == ("explicit" not in role)

@@ -55,7 +55,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.sources.provenance import SourceSetting
     from gpuinstall.sources.uv_settings import UvSetting
@@ -128,13 +128,16 @@ class Declaration(Value):
 
 
 def read_declaration(
-    folder: Path, configured: Sequence[Requirement] = ()
+    folder: Path,
+    configured: Sequence[Requirement] = (),
+    no_sources: Collection[str] = (),
 ) -> Declaration:
     """Return the request of a folder's project or first requirements file.
 
     Args:
         folder: The folder with the files.
         configured: The requirements in its settings, which replace the project's.
+        no_sources: The packages without a source, or ``:all:``.
 
     Raises:
         UsageError: A file is malformed.
@@ -144,7 +147,7 @@ def read_declaration(
     # Without a project, the parser need not be loaded.
     if isfile(project.path):
         with convert_content_errors(project.path):
-            project = ProjectFile.read(project.path, folder)
+            project = ProjectFile.read(project.path, folder, no_sources)
             if configured:
                 declared = Declaration(listed=project.locate(configured))
             else:
@@ -237,12 +240,15 @@ def find_build_files(folder: Path) -> list[str]:
     return files
 
 
-def read_inputs(name: str, folder: Path | None = None) -> RequirementsFile:
+def read_inputs(
+    name: str, folder: Path | None = None, no_sources: Collection[str] = ()
+) -> RequirementsFile:
     """Read a requirements file of any format, or an extra or group.
 
     Args:
         name: The file, which can include the name of an extra or group.
         folder: The folder that selects the file. None: the user selects it.
+        no_sources: The packages without a source, or ``:all:``.
 
     Raises:
         UsageError: The file is malformed.
@@ -265,7 +271,7 @@ def read_inputs(name: str, folder: Path | None = None) -> RequirementsFile:
     if path.name != PROJECT:
         return read_requirements(path, folder)
     with convert_content_errors(path):
-        project = ProjectFile.read(path, folder)
+        project = ProjectFile.read(path, folder, no_sources)
         if part is None:
             return _relocate_requirements(project.dependencies(), project)
         return _relocate_requirements(project.requirements(part), project, part)
@@ -298,7 +304,7 @@ def read_constraints(name: str, folder: Path | None = None) -> RequirementsFile:
 
 
 def read_whole_project(
-    text: str, path: Path, extras: Iterable[str]
+    text: str, path: Path, extras: Iterable[str], no_sources: Collection[str]
 ) -> RequirementsFile:
     """Return the requirements of a project, its extras, and its build.
 
@@ -306,12 +312,13 @@ def read_whole_project(
         text: The text of its pyproject.toml.
         path: The path of the file, for messages and relative sources.
         extras: The requested extras. uv reports unknown ones.
+        no_sources: The packages without a source, or ``:all:``.
 
     Raises:
         UsageError: The file is malformed.
     """
     with convert_content_errors(path):
-        project = ProjectFile.parse(text, path)
+        project = ProjectFile.parse(text, path, no_sources)
         tools = project.document.get("build-system", {}).get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
@@ -502,6 +509,7 @@ def reread_file(
     name: str,
     lines: Lines,
     folder: Path,
+    no_sources: Collection[str] = (),
 ) -> RequirementsFile:
     """Read a requirements or constraints file of a lock again.
 
@@ -509,6 +517,7 @@ def reread_file(
         name: The path of the file from ``folder``.
         lines: The recorded lines. A constraints file has only constraints.
         folder: The folder of the lock, which may belong to another user.
+        no_sources: The packages without a source, or ``:all:``.
 
     Raises:
         UsageError: The file cannot be read, or the folder may not refer to it.
@@ -521,8 +530,9 @@ def reread_file(
         check_outside(path, folder, "requirements-files of the lock")
         limit = None
     are_limits = bool(lines) and all(isinstance(line, Constraint) for line in lines)
-    read = read_constraints if are_limits else read_inputs
-    return read(str(folder / name), limit)
+    if are_limits:
+        return read_constraints(str(path), limit)
+    return read_inputs(str(folder / name), limit, no_sources)
 
 
 def is_settings_file(name: str, lines: Lines) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from os.path import isfile
@@ -109,7 +109,9 @@ def read_folder_project(
 
 
 def find_dynamic_projects(
-    requirements: Sequence[Requirement], folder: Path
+    requirements: Sequence[Requirement],
+    folder: Path,
+    no_sources: Collection[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield the metadata of projects with only a dynamic version.
 
@@ -119,6 +121,7 @@ def find_dynamic_projects(
         requirements: The requirements. They must include sources from other projects,
             because uv does not apply those to this metadata.
         folder: The base of relative paths.
+        no_sources: The packages without a source, or ``:all:``.
 
     Yields:
         Rows of uv's ``dependency-metadata``.
@@ -135,7 +138,9 @@ def find_dynamic_projects(
         with suppress(ValueError, UsageError):
             sources = {
                 name
-                for name, row in find_uv_sources(project.uv, project.path)
+                for name, row in find_uv_sources(
+                    project.uv, project.path, (), no_sources
+                )
                 if find_source_location(row)
             }
             if sources <= located:
@@ -164,15 +169,16 @@ def _create_static_metadata(project: ProjectFile) -> dict[str, Any]:
 
 
 def read_nested_settings(
-    requirements: Iterable[Requirement], folder: Path
+    requirements: Iterable[Requirement], folder: Path, no_sources: Collection[str]
 ) -> Iterator[SourceSetting]:
     """Yield the sources that uv reads in requested and nested projects.
 
     Args:
         requirements: The requirements, including paths of projects.
         folder: The base of relative paths.
+        no_sources: The packages without a source, or ``:all:``.
     """
-    for place, listed in _find_projects(requirements, folder, set()):
+    for place, listed in _find_projects(requirements, folder, set(), no_sources):
         for setting in listed.sources:
             if setting.effect in _NESTED:
                 value = setting.value
@@ -182,14 +188,14 @@ def read_nested_settings(
 
 
 def find_nested_requirements(
-    requirements: Iterable[Requirement], folder: Path
+    requirements: Iterable[Requirement], folder: Path, no_sources: Collection[str] = ()
 ) -> Iterator[Requirement]:
     """Yield the absolute paths that requested and nested projects require.
 
     Packages requested by name are omitted, so they keep their source.
     """
     named = {one.name for one in requirements if one.has_name}
-    for place, listed in _find_projects(requirements, folder, set()):
+    for place, listed in _find_projects(requirements, folder, set(), no_sources):
         for requirement in listed.requirements:
             path = requirement.path
             if path and requirement.name not in named:
@@ -200,6 +206,7 @@ def _find_projects(
     requirements: Iterable[Requirement],
     folder: Path,
     seen: set[tuple[Path, tuple[str, ...]]],
+    no_sources: Collection[str] = (),
 ) -> Iterator[tuple[Path, RequirementsFile]]:
     """Yield requested and nested projects and archives with their contents.
 
@@ -207,6 +214,7 @@ def _find_projects(
         requirements: The requirements, including paths.
         folder: The base of relative paths.
         seen: The projects and extras read so far. New ones are added.
+        no_sources: The packages without a source, or ``:all:``.
     """
     for requirement in requirements:
         if not requirement.url:
@@ -217,19 +225,20 @@ def _find_projects(
         if not location.is_local or key in seen:
             continue
         seen.add(key)
-        listed = join_files(_read_project_files(place, requirement.extras))
+        files = _read_project_files(place, requirement.extras, no_sources)
+        listed = join_files(files)
         yield place, listed
-        yield from _find_projects(listed.requirements, place, seen)
+        yield from _find_projects(listed.requirements, place, seen, no_sources)
 
 
 def _read_project_files(
-    place: Path, extras: Iterable[str]
+    place: Path, extras: Iterable[str], no_sources: Collection[str]
 ) -> Iterator[RequirementsFile]:
     """Yield the requirements in the files of a project or an archive."""
     if isfile(place):
         for path, text in _read_archive(place):
             if path.name == PROJECT:
-                yield read_whole_project(text, path, extras)
+                yield read_whole_project(text, path, extras, no_sources)
                 continue
             pattern = _LISTED if path.suffix == ".txt" else _REQUIRED
             with convert_content_errors(path):
@@ -241,7 +250,7 @@ def _read_project_files(
     elif isfile(place / PROJECT):
         path = place / PROJECT
         text = read_requirements_text(path, place)
-        yield read_whole_project(text, path, extras)
+        yield read_whole_project(text, path, extras, no_sources)
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:

@@ -98,25 +98,31 @@ class ProjectFile(Value):
 
     document: Mapping[str, Any] = {}
     path: Path = Path(PROJECT)
+    no_sources: Collection[str] = ()
+    """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
 
     @classmethod
-    def parse(cls, text: str, path: Path) -> ProjectFile:
+    def parse(
+        cls, text: str, path: Path, no_sources: Collection[str] = ()
+    ) -> ProjectFile:
         """Parse the text of a pyproject.toml.
 
         Raises:
             ValueError: The text is malformed.
         """
-        return cls(parse_pyproject(text), path)
+        return cls(parse_pyproject(text), path, no_sources)
 
     @classmethod
-    def read(cls, path: Path, folder: Path | None) -> ProjectFile:
+    def read(
+        cls, path: Path, folder: Path | None, no_sources: Collection[str] = ()
+    ) -> ProjectFile:
         """Read a pyproject.toml; see ``read_document``.
 
         Raises:
             UsageError: The file cannot be read.
             ValueError: The file is malformed.
         """
-        return cls.parse(read_requirements_text(path, folder), path)
+        return cls.parse(read_requirements_text(path, folder), path, no_sources)
 
     @property
     def project(self) -> Table:
@@ -363,7 +369,7 @@ class ProjectFile(Value):
             written: The requirements as written.
             parts: The extras and groups that contain them.
         """
-        sources = [*find_uv_sources(self.uv, self.path, parts)]
+        sources = [*find_uv_sources(self.uv, self.path, parts, self.no_sources)]
         # Unsupported sources are refused with the other settings.
         addresses: dict[str, list[Table]] = {}
         for name, source in (*read_poetry_entries(self.poetry), *sources):

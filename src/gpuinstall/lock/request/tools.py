@@ -34,7 +34,6 @@ from gpuinstall.base.values import Value
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     format_index_url,
-    read_configuration,
     read_project_tables,
 )
 from gpuinstall.sources.provenance import (
@@ -50,7 +49,6 @@ from gpuinstall.sources.requirements_file import (
     create_list_settings,
     read_requirements_text,
 )
-from gpuinstall.sources.sources import Sources
 from gpuinstall.sources.uv_settings import UvSetting
 
 Table = Mapping[str, Any]
@@ -212,7 +210,10 @@ def _read_uv_sources(
 
 
 def find_uv_sources(
-    uv: Table, file: Path, parts: Collection[Part] = ()
+    uv: Table,
+    file: Path,
+    parts: Collection[Part] = (),
+    no_sources: Collection[str] = (),
 ) -> Iterator[UvSource]:
     """Yield each package with its source in uv's table of a file.
 
@@ -223,17 +224,15 @@ def find_uv_sources(
         uv: The table.
         file: Its file.
         parts: The extras and groups to read. Sources for any other do not apply.
+        no_sources: The packages without a source, or ``:all:``.
     """
     folder = file.absolute().parent
-    configuration = tuple(read_configuration(os.environ, folder))
-    listed = [one for one in configuration if isinstance(one, UvSetting)]
-    ignored = Sources().add_uv(listed).no_sources
     workspace = _read_workspace(folder)
     own = uv.get("sources", {})
     for name, source in {**workspace.uv.get("sources", {}), **own}.items():
         package = normalize_name(name)
         is_family = package in load_catalog().family
-        if not is_family and not ignored.isdisjoint({package, ":all:"}):
+        if not is_family and (package in no_sources or ":all:" in no_sources):
             continue
         for row in _find_matching_rows(source, parts):
             if row.get("workspace") is True and package in workspace.members:

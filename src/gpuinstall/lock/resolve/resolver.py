@@ -82,7 +82,9 @@ class Resolver:
         """
         resolver_input = self.resolver_input
         nested = find_nested_requirements(
-            resolver_input.requirements, self.session.folder
+            resolver_input.requirements,
+            self.session.folder,
+            self.session.sources.no_sources,
         )
         known = Knowledge(requirements=tuple(dict.fromkeys(nested)))
         outcome = self._run_until_stable(resolver_input, known)

@@ -369,7 +369,10 @@ class _Resolver:
         self.versions: Mapping[str, str] = {}
         """The versions for builds that require torch."""
         requirements = project.requirements
-        self.dynamic = [*find_dynamic_projects(requirements, project.folder)]
+        no_sources = project.sources.no_sources
+        self.dynamic = [
+            *find_dynamic_projects(requirements, project.folder, no_sources)
+        ]
         """The metadata of requested projects that need no build."""
         # Write credentials to a private file: METADATA can refer to variables.
         self.write(self.dynamic)

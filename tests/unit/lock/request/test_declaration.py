@@ -7,6 +7,7 @@ import pytest
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import DEFAULT_SOURCING
 from gpuinstall.lock.request.declaration import (
     declare_project,
     find_build_files,
@@ -15,6 +16,7 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.pyproject import ProjectFile
 from gpuinstall.sources import Sources
+from gpuinstall.sources.configuration import read_no_sources
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.requirements_file import join_files
 from tests.lab.clone import ROOT
@@ -195,7 +197,8 @@ def test_no_sources_applies_to_sources_of_the_root(tmp_path):
     (tmp_path / "app").mkdir()
     write(tmp_path / "app", pyproject__toml=project)
     write(tmp_path, pyproject__toml=root + six)
-    listed = read_declaration(tmp_path / "app").listed
+    ignored = read_no_sources({}, tmp_path / "app", DEFAULT_SOURCING)
+    listed = read_declaration(tmp_path / "app", no_sources=ignored).listed
     assert (written(listed.requirements), listed.settings) == (("six",), ())
 
 

@@ -1,8 +1,12 @@
 """Tests of the index pages that ``lock`` requests."""
 
+import pytest
+
 from tests.lab.driver import A100, FakeDriver
 from tests.lab.index import SimulatedIndex
+from tests.lab.projects import make_sdist
 from tests.lab.releases import LINUX, catalog_index
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 
@@ -27,3 +31,14 @@ def test_added_package_requests_pages_of_one_backend(workshop, stand_in, play):
     workshop.succeed("install", "numpy")
     backends = {request.path.split("/")[2] for request in stand_in.torch.log}
     assert backends == {"cu130"}
+
+
+@pytest.mark.parametrize("required", [[], ["torchao"], ["torchao>=0.2"]])
+def test_build_reads_only_required_pages(workshop, stand_in, required):
+    for name in ("torchao", "torchcodec", "xformers"):
+        make_wheel(stand_in.folder / "whl" / "cpu", name, "0.2+cpu")
+    simple = stand_in.folder / "simple"
+    make_sdist(simple, "strange", "1.0", built_with=required, is_silent=True)
+    workshop.succeed("lock", "strange", "--target", "cpu")
+    pages = {request.path.split("/")[3] for request in stand_in.torch.log}
+    assert pages - {"torch", "triton", ""} == {one.split(">")[0] for one in required}

@@ -236,10 +236,6 @@ class UnreadPackages(NamedTuple):
     names: frozenset[str]
 
 
-class _UnreadPagesError(Exception):
-    """A build may require any package, but some pages are unread."""
-
-
 def resolve_project(
     project: ResolverProject,
     session: Session,
@@ -253,10 +249,7 @@ def resolve_project(
     with tempfile.TemporaryDirectory(
         dir=session.scratch, ignore_cleanup_errors=True
     ) as folder:
-        try:
-            done = _Resolver(project, Path(folder), session).resolve()
-        except _UnreadPagesError:
-            return UnreadPackages(project.unread)
+        done = _Resolver(project, Path(folder), session).resolve()
     if done.ok:
         packages = _parse_packages(done.out, folder)
         unread = project.unread.intersection(package.name for package in packages)
@@ -279,13 +272,13 @@ def resolve_project(
 
 
 def create_placeholder_wheel(name: str, version: int) -> Wheel:
-    """Return a file that uv never downloads; a row replaces its METADATA."""
+    """Return a file that does not exist; a row replaces its METADATA."""
     filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
     return Wheel(
         name,
         Version(str(version)),
         filename,
-        f"https://gpuinstall.invalid/{filename}",
+        filename,
         frozenset(),
         placeholder_hash(filename),
     )
@@ -564,8 +557,6 @@ class _Resolver:
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run uv; without ``code``, uv stops before it runs package code."""
-        if code and self.project.unread:
-            raise _UnreadPagesError
         passed = self.session.sources.policy.pass_build_variables
         variables = uv.BuildVariables(passed=passed).select_variables(self.variables)
         if not code:

@@ -259,7 +259,7 @@ def environment() -> Dict[str, str]:
 
 
 def pip_options() -> Dict[str, str]:
-    """Return the options of pip's files. As in pip, a command's section overrides [global]."""
+    """Return the options of pip's files; [install] overrides [global]."""
     parser = RawConfigParser()
     for file in pip_files():
         with suppress(OSError, Error, UnicodeError):
@@ -274,7 +274,7 @@ def pip_options() -> Dict[str, str]:
 
 
 def pip_files() -> List[Path]:
-    """Return pip's configuration files. The last file has the highest precedence."""
+    """Return pip's configuration files. The last one takes precedence."""
     requested = os.environ.get("PIP_CONFIG_FILE")
     if requested == os.devnull:
         return []
@@ -295,7 +295,10 @@ def pip_files() -> List[Path]:
 
 
 def uv_options() -> Dict[str, Any]:
-    """Return the user's uv.toml, or else the system's. Python 3.10 and older cannot read it."""
+    """Return the user's uv.toml, or else the system's.
+
+    Python 3.10 and older cannot read it.
+    """
     files = [folder / "uv" / "uv.toml" for folder in (user_folder(), *system_folders())]
     requested = os.environ.get("UV_CONFIG_FILE")
     for file in [Path(requested)] if requested else files:
@@ -394,7 +397,7 @@ def uv_of_user(stage: Path) -> Path:
 
 
 def uv_from_index(stage: Path) -> Path:
-    """Get the pinned wheel from the configured folders and indexes without pip."""
+    """Get the pinned wheel from a configured folder or index without pip."""
     name = f'uv-{pinned_version(stage)}-py3-none-[^"#]*{wheel_platform()}'
     reasons = []
     for location in locations():
@@ -408,7 +411,7 @@ def uv_from_index(stage: Path) -> Path:
 
 
 def locations() -> List[str]:
-    """Return the configured folders of wheels, and the pages of uv on the configured indexes."""
+    """Return the configured folders of wheels, and uv's page on each index."""
     env, options = environment(), uv_options()
     pip = options.get("pip", {})
     links = [
@@ -427,7 +430,7 @@ def locations() -> List[str]:
 
 
 def read_wheel(location: str, name: str) -> "Tuple[str, io.BytesIO]":
-    """Return the URL or path of a wheel in a folder or on a page, and its content.
+    """Return the location of a wheel in a folder or on a page, and its content.
 
     Raises:
         SourceError: The wheel is missing, or the location cannot be read.
@@ -471,7 +474,7 @@ def uv_from_archive(stage: Path) -> Path:
 
 
 def check_program(program: bytes, origin: str, stage: Path) -> None:
-    """Raise SourceError unless a uv executable is identical to the pinned one."""
+    """Raise SourceError unless a uv executable is the pinned one."""
     pins = (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8")
     if hashlib.sha256(program).hexdigest() not in pins.split():
         raise SourceError(
@@ -876,7 +879,7 @@ def hints_for(seen: str) -> List[str]:
 
 
 def pip_hints() -> List[str]:
-    """Return the line that configures an index, or the command that installs pip."""
+    """Return the line that configures an index or installs pip."""
     if sys.base_prefix != "/usr" and find_spec("ensurepip"):
         return [f"{sys.executable} -m ensurepip"]
     file = user_folder() / "pip" / ("pip.ini" if WINDOWS else "pip.conf")

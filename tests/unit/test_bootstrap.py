@@ -579,7 +579,7 @@ def pin(folder, content):
         ("notes", "", {"UV_DEFAULT_INDEX": "{url}/simple"}),
     ],
 )
-def test_uv_is_found_in_configured_sources_without_pip(
+def test_uv_is_found_in_configured_sources(
     name, text, variables, nobody, monkeypatch
 ):
     if "uv.toml" in name:
@@ -640,7 +640,7 @@ def test_uv_of_an_earlier_installation_is_reused(
         ),
     ],
 )
-def test_missing_index_hint_is_a_line_for_pip_conf(text, hint, nobody, monkeypatch):
+def test_missing_index_hint_configures_pip(text, hint, nobody, monkeypatch):
     monkeypatch.setattr(sys, "base_prefix", "/usr")
     if text:
         settings(nobody, text)

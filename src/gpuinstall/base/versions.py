@@ -81,6 +81,11 @@ class DriverVersion(NamedTuple):
         """The driver branch, the number before the first dot."""
         return self.parts[0]
 
+    @property
+    def minimum_text(self) -> str:
+        """The version as a minimum: the branch instead of its release 0."""
+        return str(self.branch) if self.parts == (self.branch, 0) else self.text
+
     def __str__(self) -> str:
         return self.text
 

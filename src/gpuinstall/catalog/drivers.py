@@ -156,6 +156,24 @@ class Drivers(Value, eq=False):
         """A driver version for each branch, oldest first."""
         return [DriverVersion.parse(str(branch)) for branch, _ in self.branches]
 
+    def list_thresholds(self, os: str) -> list[DriverVersion]:
+        """Return the drivers at which facts change, oldest first.
+
+        ``580.0`` was never released and represents the first driver of the branch.
+        """
+        releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in self.branches}
+        for floor in (*self.floors.values(), *self.first_drivers.values()):
+            release = floor.windows if os == "windows" else floor.linux
+            # Skip a minimum that is only a branch, because the list includes the branch's first release.
+            if len(release.parts) > 1:
+                releases.add(release)
+        return sorted(releases)
+
+    def list_cuda_versions(self, oldest: DriverVersion) -> tuple[CudaVersion, ...]:
+        """Return the CUDA versions that a driver and newer ones report."""
+        cudas = {cuda for branch, cuda in self.branches if branch >= oldest.branch}
+        return tuple(sorted(cudas))
+
     def branch(self, version: DriverVersion) -> Branch | None:
         """Return the branch of a driver, or None if it is older than all."""
         for row in reversed(self.branches):

@@ -20,7 +20,11 @@ from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOpti
 from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.plan import Plan, Rejected
-from gpuinstall.plan.alternatives import choose_locked_torch, find_newer_torch
+from gpuinstall.plan.alternatives import (
+    choose_locked_torch,
+    find_minimum_cuda,
+    find_newer_torch,
+)
 from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
@@ -30,6 +34,7 @@ from gpuinstall.project.request import read_request
 @define_command(
     "plan",
     *[name for name in REQUEST_OPTIONS if name != "relax"],
+    "only",
     "machine",
     *MACHINE_OPTIONS,
     "all_builds",
@@ -57,7 +62,10 @@ def command(options: CommandOptions) -> Outcome:
             plan = _add_warnings(plan, project)
             newer = find_newer_torch(plan, machine, requested, project.catalog)
             kept = _find_kept_torch(plan, requested, project)
-            reasons = (*plan.reasons, *filter(None, (newer, kept)))
+            minimum = None
+            if options.gpu_names:
+                minimum = find_minimum_cuda(plan, machine, requested, project.catalog)
+            reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
             plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)

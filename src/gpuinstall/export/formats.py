@@ -70,7 +70,7 @@ def _find_virtual_packages(lock: Lock) -> dict[str, str]:
         # The lock file does not specify its target, or supports several systems.
         return {}
     packages = {}
-    cudas = [gpus.cuda for gpus in needs.gpus if gpus.cuda]
+    cudas = [min(gpus.cudas) for gpus in needs.gpus if gpus.cudas]
     if cudas:
         packages["__cuda"] = str(min(cudas))
     if needs.glibc:

@@ -41,11 +41,11 @@ class GpuNeeds(Value):
     codes: tuple[str, ...]
     """GPU architectures, such as ``8.6`` (NVIDIA) or ``gfx1100`` (AMD)."""
 
-    driver: DriverVersion | None = None
-    """The minimum driver version, or None if any driver is supported."""
+    driver: str | None = None
+    """The minimum driver version or branch, or None if any driver is supported."""
 
-    cuda: CudaVersion | None = None
-    """The CUDA version that the minimum driver reports."""
+    cudas: tuple[CudaVersion, ...] = ()
+    """The CUDA versions that supported drivers report, oldest first."""
 
 
 class MachineNeeds(Value):
@@ -67,12 +67,6 @@ class MachineNeeds(Value):
     maker: str | None
     """The vendor of the GPUs, or None if no GPU is required."""
 
-    driver: DriverVersion | None
-    """The lowest of the GPUs' minimum drivers, or None for any driver."""
-
-    cuda: CudaVersion | None
-    """The CUDA version that the minimum driver reports."""
-
     gpus: tuple[GpuNeeds, ...]
     """The supported GPUs, grouped and ordered by minimum driver."""
 
@@ -82,10 +76,12 @@ class MachineNeeds(Value):
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
-        if self.driver:
-            lines.append(f"  driver    {self.driver} or newer")
-            lines.append(f"  CUDA      {self.cuda} or newer, as the driver reports it")
-        lines += [f"  GPU       {text}" for text in self.gpu_texts]
+        for text, gpus in zip(self.gpu_texts, self.gpus or [GpuNeeds(())], strict=True):
+            lines.append(f"  GPU       {text}")
+            if gpus.cudas:
+                allowed = ",".join(map(str, gpus.cudas))
+                minimum = gpus.cudas[0]
+                lines.append(f"  CUDA      {minimum}   {allowed}   cuda>={minimum}")
         return "".join(f"{line}\n" for line in lines)
 
     @property
@@ -97,7 +93,7 @@ class MachineNeeds(Value):
         for gpus in self.gpus:
             text = f"{_VENDOR_LABELS[self.maker]} {', '.join(gpus.codes)}"
             if gpus.driver:
-                text += f": driver {gpus.driver} or newer (CUDA {gpus.cuda})"
+                text += f": driver {gpus.driver} or newer (CUDA {gpus.cudas[0]})"
             texts.append(text)
         return texts
 
@@ -127,7 +123,6 @@ def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
             gpus=tuple(_generate_known_gpus(maker, arch)),
         )
         gpus = tuple(_find_gpu_needs(lock, machine, catalog))
-        minimum = gpus[0] if gpus else GpuNeeds(())
         needs.append(
             MachineNeeds(
                 lock=sanitize(lock.name),
@@ -137,8 +132,6 @@ def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
                 arch=arch,
                 glibc=glibc,
                 maker=maker,
-                driver=minimum.driver,
-                cuda=minimum.cuda,
                 gpus=gpus,
             )
         )
@@ -179,7 +172,7 @@ def _find_gpu_needs(
     """
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
-        drivers = list(_list_drivers(machine.os, catalog))
+        drivers = list(catalog.drivers.list_thresholds(machine.os))
     machines = [
         replace(machine, driver=driver and Driver(driver)) for driver in drivers
     ]
@@ -199,20 +192,6 @@ def _find_gpu_needs(
         if driver is None:
             yield GpuNeeds(codes)
             continue
-        row = catalog.drivers.branch(driver)
-        # Driver 580.0 was never released and represents the whole branch.
-        if driver.parts == (driver.branch, 0):
-            driver = DriverVersion.parse(str(driver.branch))  # noqa: PLW2901
-        yield GpuNeeds(codes, driver, cuda=row and row[1])
-
-
-def _list_drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
-    """Return the driver versions for which the catalog has different facts."""
-    tables = catalog.drivers
-    releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
-    for floor in (*tables.floors.values(), *tables.first_drivers.values()):
-        release = floor.windows if os == "windows" else floor.linux
-        # Skip a minimum that is only a branch, because the list includes the branch's first release.
-        if len(release.parts) > 1:
-            releases.add(release)
-    return sorted(releases)
+        yield GpuNeeds(
+            codes, driver.minimum_text, catalog.drivers.list_cuda_versions(driver)
+        )

@@ -45,6 +45,43 @@ def find_native_build(machine: Machine, catalog: Catalog) -> str | None:
     return None
 
 
+def find_minimum_cuda(
+    plan: Plan, machine: Machine, request: Request, catalog: Catalog
+) -> Reason | None:
+    """Report the minimum CUDA versions of a request and a build.
+
+    Args:
+        plan: The plan for the request.
+        machine: The machine to plan for. Its driver is ignored.
+        request: The request.
+        catalog: The catalog of torch builds and drivers.
+
+    Returns:
+        A reason, or None if the selected build is not for CUDA.
+    """
+    if plan.choice.build.backend.kind != "cuda":
+        return None
+    selected = plan.choice.build.name
+    oldest = dict[str, str]()
+    for driver in catalog.drivers.list_thresholds(machine.os):
+        other = choose(replace(machine, driver=Driver(driver)), request, catalog)
+        if isinstance(other, Plan) and other.covered_gpus >= plan.covered_gpus:
+            build = other.choice.build.name
+            cuda = catalog.drivers.list_cuda_versions(driver)[0]
+            oldest.setdefault(build, f"CUDA {cuda} (driver {driver.minimum_text})")
+            if build == selected:
+                break
+    if not oldest:
+        return None
+    build, minimum = next(iter(oldest.items()))
+    message = f"the minimum is {minimum}"
+    if build != selected:
+        message += f", with torch {build}"
+        if selected in oldest:
+            message += f"; torch {selected} is selected from {oldest[selected]} on"
+    return Reason("minimum-cuda", message)
+
+
 def choose_locked_torch(
     machine: Machine,
     request: Request,

@@ -300,12 +300,12 @@ def _find_request_limit(
 ) -> Reason:
     torch = best.build.torch
     kind = best.build.backend.kind
-    newest = f"{torch} is the newest torch"
+    newest = f"{torch} is the newest known torch"
     limits = _EXCLUDED_BY_REQUEST & {each.reason_code for each in newer}
     if limits == {"other-backend"}:
-        newest += f" that has a {best.build.backend} build"
+        newest = f"{torch} is the newest torch that has a {best.build.backend} build"
     elif limits:
-        newest += " that was requested"
+        newest = f"{torch} is the newest torch that was requested"
     is_elsewhere = any(build.torch > torch for build in context.builds)
     if not newer and is_elsewhere and kind == context.rules.kind:
         newest += f" with a build for {context.rules.name} GPUs"

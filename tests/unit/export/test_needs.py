@@ -1,6 +1,7 @@
 """Requirements of a lock: GPUs, minimum driver, minimum CUDA, and glibc."""
 
 import json
+import re
 
 import pytest
 
@@ -22,7 +23,7 @@ def needs_of(locked):
 def test_windows_lock_requires_a_windows_driver():
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-win_amd64")
     needs = needs_of(lock("cu126-windows-x86_64", torch))
-    assert {str(gpus.driver) for gpus in needs.gpus} == {"528.33"}
+    assert {gpus.driver for gpus in needs.gpus} == {"528.33"}
 
 
 def test_amd_gpus_do_not_require_nvidia_driver():
@@ -54,8 +55,25 @@ def test_export_needs_document_lists_every_lock(tmp_path, monkeypatch, capsys):
 
     needs = json.loads(capsys.readouterr().out)["data"]["needs"]
     assert [
-        (one["lock"], one["maker"], one["driver"], one["cuda"]) for one in needs
+        (one["lock"], one["maker"], [gpus["driver"] for gpus in one["gpus"]])
+        for one in needs
     ] == [
-        ("pylock.cpu.toml", None, None, None),
-        ("pylock.cu126.toml", "nvidia", "525.60.13", "12.0"),
+        ("pylock.cpu.toml", None, []),
+        ("pylock.cu126.toml", "nvidia", ["525.60.13"]),
     ]
+
+
+def test_each_group_of_gpus_has_its_own_minimum_cuda():
+    needs = needs_of(cuda_lock("cu128", torch="2.10.0"))
+    groups = [
+        (gpus.codes[0], gpus.codes[-1], str(gpus.cudas[0])) for gpus in needs.gpus
+    ]
+    assert groups[0] == ("7.0", "9.0", "12.0")
+    assert [cuda for _, _, cuda in groups] == ["12.0", "12.8", "13.0", "13.3"]
+    [first, second, *_] = re.findall("(?m)^  CUDA .*", needs.text)
+    assert re.fullmatch(
+        r"  CUDA {6}12\.0 {3}12\.0,12\.1,[0-9.,]+ {3}cuda>=12\.0", first
+    )
+    assert re.fullmatch(
+        r"  CUDA {6}12\.8 {3}12\.8,12\.9,[0-9.,]+ {3}cuda>=12\.8", second
+    )

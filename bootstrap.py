@@ -430,7 +430,7 @@ def locations() -> List[str]:
 
 
 def read_wheel(location: str, name: str) -> "Tuple[str, io.BytesIO]":
-    """Return the location of a wheel in a folder or on a page, and its content.
+    """Return the path or URL of a wheel at a location, and its content.
 
     Raises:
         SourceError: The wheel is missing, or the location cannot be read.

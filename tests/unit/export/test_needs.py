@@ -63,7 +63,7 @@ def test_export_needs_document_lists_every_lock(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_each_group_of_gpus_has_its_own_minimum_cuda():
+def test_each_gpu_group_has_its_minimum_cuda():
     needs = needs_of(cuda_lock("cu128", torch="2.10.0"))
     groups = [
         (gpus.codes[0], gpus.codes[-1], str(gpus.cudas[0])) for gpus in needs.gpus

@@ -153,8 +153,10 @@ def test_readme_lists_builds_for_example_machines():
 def test_readme_begins_with_install_and_ends_with_tests():
     text = (ROOT / "README.md").read_text("utf-8")
     first, *_, last = re.findall(r"```sh\n(.+?)\n```", text, re.DOTALL)
+    commands = re.findall(r"(?m)^(.+?) +#", first)
 
-    assert (first, last) == ("python3 ~/gpuinstall/bootstrap.py", "make test")
+    assert commands[0].endswith("bootstrap.py plan")
+    assert (commands[-1], last) == ("python3 ~/gpuinstall/bootstrap.py", "make test")
 
 
 def test_documented_pytest_command_matches_make_test():

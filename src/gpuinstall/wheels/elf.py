@@ -77,7 +77,8 @@ class Elf(Value):
     needs: tuple[str, ...]
     """The libraries that an ELF library links to.
 
-    If only the beginning of the file was read, the library's own name may be included.
+    If only the beginning of the file was read, these are all library names in the
+    string table, including the library's own.
     """
     paths: tuple[str, ...]
     """The RPATH and RUNPATH folders, if the whole file was read."""

@@ -406,14 +406,13 @@ def read_needs(
                 # The outer loop also reads this library.
                 waiting.append(library)
     read = {path: elf for path, elf in elves.items() if elf}
-    needs = set[str]().union(*(elf.needs for elf in read.values()))
-    own_names = set[str]()
+    needs = set[str]()
     linked = None
     for path, elf in read.items():
-        # If only its beginning was read, the needs include the library's own name.
-        if not elf.whole:
-            own = f"{basename(path).partition('.so')[0]}.so"
-            own_names.update(need for need in elf.needs if need.startswith(own))
+        for need in elf.needs:
+            # In a beginning, any other name may be the library's own.
+            if elf.whole or shared.row(need) or _OF_TORCH.match(need):
+                needs.add(need)
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
     glibc = max((elf.required_glibc() for elf in read.values()), default=())
@@ -421,7 +420,7 @@ def read_needs(
     others = (path for path in elves if not shared.row(basename(path)))
     is_whole = is_all and all(path in read for path in others)
     found = Needs(
-        needs=find_external_libraries(needs - own_names, wheel),
+        needs=find_external_libraries(needs, wheel),
         opens=tuple(sorted(opened)),
         cudas=tuple(sorted(shared.cuda_majors(needs))),
         linked=linked,

@@ -94,6 +94,20 @@ def test_code_is_compatible_with_torch_versions(tmp_path, libraries, kind, verdi
     assert "".join(signs[torch.verdict(minor)] for minor in MINORS) == verdicts
 
 
+def test_own_soname_is_not_needed(tmp_path):
+    skip_without_gnu_layout()
+    plain = native_library(
+        tmp_path / "some.cpython-312-x86_64-linux-gnu.so",
+        undefined=[f"symbol_{number}" for number in range(20)],
+        needs=["libcudart.so.12", "libother.so"],
+        soname="libsome.so",
+        code=random.Random(0).randbytes(LATE),
+    )
+
+    # The dynamic section follows the GPU code.
+    assert needs(plain).needs == ("libcudart.so.12",)
+
+
 def test_code_without_torch_symbols_requires_no_torch(tmp_path):
     library = native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
 

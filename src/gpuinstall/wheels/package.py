@@ -105,20 +105,22 @@ class PackageReader:
         self._deciding = self._matched
         if not self._is_per_cuda:
             self._deciding = find_deciding_libraries(package, wheel.members)
+        # If all libraries are optional, as in torchao, only their needs are read.
+        self._linked = self._deciding or [*_list_libraries(wheel.members)]
 
     def read_tables(self) -> WheelFacts:
         """Read the needs of the largest libraries; raise WheelError."""
         if self._is_per_cuda:
             needs = Needs(torch=TorchNeeds())
             return self._collect_facts(needs, unread=self._deciding)
-        names = self._sort_by_size(self._matched or self._deciding)
+        names = self._sort_by_size(self._matched or self._linked)
         is_all = len(names) <= _TRIED
         needs, _ = read_needs(self._tables, names[:_TRIED], is_all=is_all)
         return self._collect_facts(needs, unread=names)
 
     def read_code(self, *, whole: bool) -> WheelFacts:
         """Read the needs and the GPU code of the wheel; raise WheelError."""
-        needs, paths = read_needs(self._tables, self._deciding, to_the_end=whole)
+        needs, paths = read_needs(self._tables, self._linked, to_the_end=whole)
         libraries = self._sort_by_size(
             self._libraries_with_code(needs, paths, whole=whole)
         )
@@ -149,7 +151,7 @@ class PackageReader:
             return self._deciding
         if not (needs.is_for_gpus or self._has_runtime or self._may_have_code):
             return ()
-        if self._matched:
+        if self._matched or (self._linked and not self._deciding):
             return self._matched[:1]
         members = self._wheel.members
         # Some packages have files with GPU code but no library (cpm-kernels 1.0.11).

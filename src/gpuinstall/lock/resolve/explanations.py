@@ -419,7 +419,8 @@ class ResolutionExplanation:
         """Return whether a fact rejects a release above the selected one."""
         if not fact.why:
             return False
-        if fact.package in self._index.read_pages() and not self._resolver_input.files:
+        # The version of a companion follows from torch's.
+        if fact.package in COMPANIONS.intersection(self._index.read_pages()):
             return False
         version = self._versions.get(fact.package)
         is_newer = fact.package in self._known.seen

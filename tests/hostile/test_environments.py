@@ -100,16 +100,19 @@ def victim(here, tmp_path):
     return replace(mine, caches=tmp_path / "the victims")
 
 
-def test_environment_from_another_machine_is_rebuilt(victim, tmp_path):
+def test_environment_with_a_forged_python_is_not_started(victim, tmp_path):
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
     refused = victim.refusal("env", "rollback", exit_code=2)
     assert refused["code"] == "no-previous"
-    done = victim.run("install")
-    assert done.status == 0, done.err
-    assert ".venv is not recorded on this machine" in done.err
+    assert victim.refusal("install", exit_code=4)["code"] == "python-replaced"
+    untrusted = victim.having(GPUINSTALL_TRUST_FOLDER="0")
+    refused = untrusted.refusal("install", exit_code=2)
+    assert refused["code"] == "folder-not-trusted"
     assert not (tmp_path / "executed").exists()
-    assert "is not recorded on this machine" not in victim.run("install").err
+    untrusted.document("install", "--replace", "--discard-previous")
+    assert not (tmp_path / "executed").exists()
+    untrusted.document("install")
 
 
 @pytest.mark.heavy

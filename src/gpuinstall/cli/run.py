@@ -72,7 +72,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         else:
             paths = options.read_paths()
             machine = read_machine(options.terminal)
-            _recover_environment(paths, machine, options.terminal)
+            _recover_environment(paths, options.terminal)
             misplaced = _check_environment(paths, machine, options).misplaced_projects
             if misplaced:
                 options.terminal.warn(
@@ -140,22 +140,21 @@ def _make_source_lines(index: str, tag: str) -> list[str]:
     ]
 
 
-def _recover_environment(
-    paths: EnvironmentPaths, machine: Machine, reporter: Reporter
-) -> None:
-    """Repair an environment that was moved or whose change was interrupted.
+def _recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
+    """Recover an interrupted change, and update the pip settings after a move.
 
     If a change is still running, wait for it.
     """
-    from gpuinstall.install.moved import find_previous_path, relocate_environment
+    from gpuinstall.environments.guard import move_guard
 
-    if paths.has_unfinished_change() or find_previous_path(paths.venv):
+    if paths.has_unfinished_change():
         from gpuinstall.install.environment_lock import (
             environment_lock,  # slow to import
         )
 
         with environment_lock(paths, reporter):
-            relocate_environment(paths, machine, reporter)
+            pass
+    move_guard(paths.venv, only_missing=True)
 
 
 def _check_gpu(machine: Machine) -> None:

@@ -127,11 +127,12 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report an environment whose scripts contain another path.
+    """Report an unmanaged environment whose scripts contain another path.
 
-    In managed environments, activation scripts find their own path (except in plain sh), and the next command updates
-    them.
+    The activation scripts of managed environments find their own path.
     """
+    if read_marker(evidence.venv):
+        return
     line = None
     with suppress(OSError, ValueError):
         line = _ACTIVATED.search(
@@ -140,13 +141,11 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
     # There is no match if the script is missing or finds its own path.
     activated = Path(line[2]) if line else evidence.venv
     if real_path(activated) != real_path(evidence.venv):
-        is_managed = read_marker(evidence.venv) is not None
         yield evidence.fault(
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script points to {activated}",
             why="its scripts contain the old path, so they start another Python or fail",
-            fixes=(evidence.install_advice(recreate=not is_managed),),
-            blocking=not is_managed,
+            fixes=(evidence.install_advice(recreate=True),),
         )
 
 

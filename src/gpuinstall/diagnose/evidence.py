@@ -25,7 +25,6 @@ from gpuinstall.environments.environment import (
     read_marker,
 )
 from gpuinstall.environments.packages import InstalledPackage, find_top_packages
-from gpuinstall.environments.records import was_created_here
 from gpuinstall.lock.file.entries import LockGate
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def find_environment_python(venv: Path) -> Path | None:
 def find_lock(venv: Path) -> Path | None:
     """Return the lock file that an environment was created from, if any."""
     marker = read_marker(venv)
-    if marker and was_created_here(venv) and isfile(venv / marker.lock):
+    if marker and isfile(venv / marker.lock):
         return venv / marker.lock
     return None
 

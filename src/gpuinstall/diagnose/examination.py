@@ -29,6 +29,7 @@ from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.environments.records import (
     check_finished,
+    is_recorded,
     is_start_allowed,
 )
 from gpuinstall.environments.stamp import Stamp
@@ -150,9 +151,12 @@ def examine(
     proof = Preflight()
     verdict = None
     failures: list[Finding] = []
+    is_adopted = (
+        gate is not None and is_recorded(venv) and gate.sources.policy.runs(venv)
+    )
     was_started = is_last or (
         evidence.python is not None
-        and is_start_allowed(venv, reporter, allow_unmanaged=named)
+        and is_start_allowed(venv, reporter, allow_unmanaged=named or is_adopted)
     )
     if stamp and is_last:
         verdict = Verdict.from_dict(stamp.verdict)

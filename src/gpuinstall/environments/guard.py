@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_toml, read_document, write_atomically
+from gpuinstall.base.location import Location
 from gpuinstall.base.text import checksum, format_guard, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import find_owning_application
@@ -18,6 +22,8 @@ CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"
 """uv's settings, read from the working folder or its nearest parent."""
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
+_CONSTRAINTS = r"(?m)(?<=\s)\S+/constraints\.txt$"
+"""The URL of an environment's constraints, the last in its pip settings."""
 
 
 class FamilyMember(Value):
@@ -111,17 +117,27 @@ def write_guard(
     )
 
 
-def move_guard(environment: Path, before: Path) -> None:
-    """Update the constraints path in a moved environment's pip settings."""
+def move_guard(environment: Path, *, only_missing: bool = False) -> None:
+    """Update the constraints path in a moved environment's pip settings.
+
+    Args:
+        environment: The environment. If it is read-only, nothing is changed.
+        only_missing: Whether to keep the path of another environment that exists.
+    """
     file = environment / pip_configuration()
     if not is_own_guard_file(file):
         return
     head, _, text = read_document(file, environment).partition("\n")
-    moved = text.replace(
-        (before / CONSTRAINTS).as_uri(), (environment / CONSTRAINTS).as_uri()
-    )
+    constraints = re.search(_CONSTRAINTS, text)
+    path = (environment / CONSTRAINTS).as_uri()
+    if constraints is None or constraints[0] == path:
+        return
+    if only_missing and exists(Location.parse(constraints[0]).path):
+        return
+    moved = f"{text[: constraints.start()]}{path}{text[constraints.end() :]}"
     head = head.replace(f"({checksum(text)})", f"({checksum(moved)})")
-    write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved))
+    with suppress(InstallationError):
+        write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved))
 
 
 def update_uv_guard(environment: Path) -> Path | None:

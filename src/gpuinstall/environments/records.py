@@ -1,8 +1,9 @@
-"""Record which environments this user created on this machine.
+"""Record which environments this user created or adopted on this machine.
 
 A marker in an environment cannot be trusted, because it may be part of a cloned
-repository. A record is a file in the user's state folder. Changes by ``--into`` have
-records too, so that they can be rolled back.
+repository. A record is a file in the user's state folder. Without one, as in a fresh
+container, an environment is adopted: used as it is, after one line. Changes by ``--into``
+have records too, so that they can be rolled back.
 """
 
 from __future__ import annotations
@@ -33,13 +34,20 @@ MAX_IDENTITIES = 64
 Each verification assigns a new identity, and the previous environment, kept for
 rollback, may be many verifications old.
 """
+_ADOPTED = "adopted "
 _ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another private folder, which must stay the same'
 
 
-def remember_environment(venv: Path, identity: str) -> None:
-    """Record that this user created an environment, if possible."""
+def record_environment(venv: Path, identity: str, *, is_created: bool) -> None:
+    """Record an environment, if possible.
+
+    Args:
+        venv: The environment.
+        identity: The ID in its marker.
+        is_created: Whether this user created it on this machine; False: the user adopted it.
+    """
     with suppress(InstallationError):
-        record_identity(venv, identity)
+        record_identity(venv, identity if is_created else _ADOPTED + identity)
 
 
 def record_identity(path: Path, identity: str) -> None:
@@ -73,15 +81,19 @@ def check_records() -> None:
     remove_file(trial)
 
 
-def is_recorded(path: Path, identity: str) -> bool:
-    """Return whether this user's records list an identity for a path."""
-    return identity in _read_identities(path)
-
-
 def was_created_here(venv: Path) -> bool:
-    """Return whether this user created an environment at its current path."""
+    """Return whether this user created an environment, at any path."""
     marker = read_marker(venv)
-    return marker is not None and is_recorded(venv, marker.id)
+    return marker is not None and find_recorded_path(marker.id) is not None
+
+
+def is_recorded(venv: Path) -> bool:
+    """Return whether this user created or adopted an environment at its path."""
+    marker = read_marker(venv)
+    identities = _read_identities(venv)
+    return marker is not None and (
+        marker.id in identities or _ADOPTED + marker.id in identities
+    )
 
 
 def find_recorded_path(identity: str) -> Path | None:
@@ -184,8 +196,8 @@ def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -
 
     Args:
         venv: The environment.
-        reporter: Reports the start of an interpreter without a record.
-        allow_unmanaged: Whether to allow an environment that has no record and is not activated.
+        reporter: Reports the start of an environment that is not recorded.
+        allow_unmanaged: Whether to allow an environment that this user did not create and has not activated.
     """
     python = interpreter(venv)
     if not exists(python) or was_created_here(venv):
@@ -196,10 +208,17 @@ def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -
     }
     if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
-    reporter.notice(
-        "Runs", f"{python}, in an environment that gpuinstall did not create"
-    )
+    if not is_recorded(venv):
+        text = f"{python}, in an environment that gpuinstall did not create"
+        if read_marker(venv):
+            text += " on this machine; its files were not compared with the wheels of its lock file"
+            text += f" ({_format_rebuild(venv)} rebuilds it)"
+        reporter.notice("Runs", text)
     return True
+
+
+def _format_rebuild(venv: Path) -> str:
+    return f"gpuinstall sync --replace{format_venv_option(venv)}"
 
 
 def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> None:
@@ -212,7 +231,8 @@ def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> Non
         raise UsageError(
             "folder-not-trusted",
             f"you did not create {venv} on this machine, and your trust-folder setting refuses such environments",
-            hint=f"Run it again with --venv {quote_word(venv)}: allows it",
+            hint=f"{_format_rebuild(venv)}   # rebuilds it\n"
+            "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder",
         )
 
 

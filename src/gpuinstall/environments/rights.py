@@ -15,11 +15,14 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
 from gpuinstall.base.shell import quote_word
-from gpuinstall.environments.records import was_created_here
 
 
-def check_rights(paths: EnvironmentPaths) -> None:
+def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
     """Check that this user can change or create an environment.
+
+    Args:
+        paths: The environment.
+        is_replaced: Whether its interpreter is not started, because a new environment replaces it.
 
     Raises:
         InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
@@ -33,17 +36,17 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 hint=_format_fix(folder),
             )
     python = paths.find_interpreter()
-    # uv links the interpreter, which can be a script on NixOS. An environment of another
-    # machine is rebuilt.
-    is_own = paths.is_managed and was_created_here(paths.venv)
-    if is_own and not islink(python) and _is_script(python):
+    if is_replaced or not os.path.lexists(python):
+        return
+    # uv links the interpreter, which can be a script on NixOS.
+    if paths.is_managed and not islink(python) and _is_script(python):
         aside = quote_word(f"{python}.old")
         raise InstallationError(
             "python-replaced",
             f"{python} is a script, not a Python interpreter",
             hint=f"mv {quote_word(python)} {aside}   # then run it again; the environment is rebuilt",
         )
-    for part in way_to(python) if os.path.lexists(python) else ():
+    for part in way_to(python):
         if islink(part):
             continue  # way_to also yields its target
         mode = os.R_OK | os.X_OK
@@ -81,13 +84,6 @@ def _format_fix(path: Path) -> str:
         f"gpuinstall install {format_unused_venv_option(Path.home())}   # an environment of your own\n"
         f"ls -ld {quote_word(path)}"
     )
-
-
-def explain_unmanaged(venv: Path) -> str:
-    """Return why an environment with a marker is treated as unmanaged."""
-    if not is_mine(venv):
-        return f"belongs to {owner_of(venv)}"
-    return "is not recorded on this machine: it was copied or created elsewhere"
 
 
 def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:

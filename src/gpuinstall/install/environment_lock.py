@@ -20,9 +20,9 @@ from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.environment import package_versions
+from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.rights import check_owner
-from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import (
     keep_previous,
     recover,
@@ -106,8 +106,8 @@ def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
             before = package_versions(read_packages(place.find_packages_folders()))
             roll_back(place, reporter)
         if place.is_managed:
-            # The restored files may contain the previous path of the environment.
-            relocate_environment(place, None, reporter)
+            # The restored settings may contain the previous path of the environment.
+            move_guard(place.venv)
     return before
 
 

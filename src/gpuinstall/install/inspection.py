@@ -9,10 +9,13 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_rights, explain_unmanaged
+from gpuinstall.environments.records import (
+    check_records,
+    check_start,
+    was_created_here,
+)
+from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
-from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -49,23 +52,22 @@ def lock_state(
     """
     state = read_state(project, options)
     place = state.existing.paths
+    if state.existing.has_python:
+        allows = project.sources.policy.runs(place.venv)
+        check_start(place.venv, project.reporter, allow_unmanaged=allows)
     if state.action is Action.NOTHING and not needs_recovery(place):
         report_changed_packages(state.existing, project.reporter)
         yield state, project
         return
-    check_rights(place)
+    check_rights(place, is_replaced=options.replace)
     check_records()
     with environment_lock(place, project.reporter) as meanwhile:
         may_have_changed = any(meanwhile)
-        relocate_environment(place, state.here, project.reporter)
-        # Each change and relocation writes a new marker.
+        # Each change writes a new marker.
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             project = reread_project(project)
             state = read_state(project, options, again=True)
         report_changed_packages(state.existing, project.reporter)
-        if not state.existing.made_here:
-            reason = explain_unmanaged(place.venv)
-            project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)
         yield state, project
@@ -138,7 +140,8 @@ def read_state(
     here = project.find_request_machine(request)
     existing = inspect_environment(project.paths, here)
     base = project.settings.base_python
-    if base and existing.has_python and not is_created_from(project.paths, base):
+    is_other = base and existing.has_python and not is_created_from(project.paths, base)
+    if is_other or (options.replace and not was_created_here(project.paths.venv)):
         existing = replace(existing, has_python=False)
     if not options.upgrade:
         existing = replace(existing, locks=tuple(project.contents.locks.check()))

@@ -31,6 +31,7 @@ from gpuinstall.environments.guard import (
     CONSTRAINTS,
     GUARD_FILES,
     find_guard_obstacle,
+    move_guard,
     update_uv_guard,
 )
 from gpuinstall.environments.packages import (
@@ -38,7 +39,11 @@ from gpuinstall.environments.packages import (
     find_unmet_requirements,
     read_packages,
 )
-from gpuinstall.environments.records import check_finished, record_identity
+from gpuinstall.environments.records import (
+    check_finished,
+    record_environment,
+    was_created_here,
+)
 from gpuinstall.install.file_change import (
     Change,
     check_paths,
@@ -407,6 +412,12 @@ def _verify(
     """
     planned = unpacked.planned
     fit, here = planned.fit, planned.state.here
+    previous = read_marker(place.venv)
+    final = project.paths.venv
+    is_created = planned.change.is_rebuild or was_created_here(final)
+    if previous and planned.action is not Action.BUILD:
+        record_environment(final, previous.id, is_created=is_created)
+        move_guard(final)
     if planned.action is Action.NOTHING:
         return VerificationResult()
     names = {package.name for package in unpacked.packages}
@@ -431,7 +442,6 @@ def _verify(
         return proof
     lock = fit.lock
     versions = package_versions(packages, {"pip"})
-    previous = read_marker(place.venv)
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -448,8 +458,7 @@ def _verify(
         has_pip="pip" in versions,
         scripts=previous.scripts if previous else compute_script_digests(place.venv),
     )
-    # Without this record, the marker would be treated as another user's.
-    record_identity(project.paths.venv, marker.id)
+    record_environment(final, marker.id, is_created=is_created)
     marker.write(place.venv, project.paths.work)
     if here and proof.stamp:
         proof.stamp.write(stamp_file(marker.id, here))

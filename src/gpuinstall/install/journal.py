@@ -30,7 +30,6 @@ from typing import Any
 
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     leads_outside,
     parse_json,
@@ -222,14 +221,6 @@ def is_damaged(folder: Path) -> bool:
         # It belongs to another user.
         return False
     return NAME in journal.own and not os.path.lexists(previous_files(folder) / NAME)
-
-
-def adopt_journal(place: EnvironmentPaths) -> None:
-    """Record the new path of a journal whose environment was moved."""
-    with suppress(OSError, ValueError, InstallationError):
-        digest = _text_digest(read_document(place.last_change / _RECORD, place.work))
-        if find_recorded_path(digest):
-            record_identity(place.work, digest)
 
 
 def _text_digest(text: str) -> str:

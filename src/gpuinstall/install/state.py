@@ -131,8 +131,6 @@ class ExistingEnvironment(Value):
     """Whether the environment has the requested Python."""
     locks: tuple[Lock, ...] = ()
     """The lock files in the project folder."""
-    made_here: bool = True
-    """Whether this user created the environment and can trust its marker."""
     stamp: Stamp | None = None
     """The last verification on this machine, if it is still valid."""
     damaged: Mapping[str, str] = {}
@@ -168,7 +166,7 @@ class ExistingEnvironment(Value):
 
         Packages that are not locked belong to the user.
         """
-        if not self.made_here or not self.has_python or self.damaged:
+        if not self.has_python or self.damaged:
             return None
         is_whole = self.locked_versions.items() <= self.versions.items()
         return self.lock if is_whole else None
@@ -292,7 +290,6 @@ def inspect_environment(
         # Without pyvenv.cfg, the interpreter does not find the packages.
         has_python=exists(paths.find_interpreter())
         and file_size(venv / "pyvenv.cfg") > 0,
-        made_here=was_created_here(venv),
         stamp=read_valid_stamp(venv, marker, here),
     )
 
@@ -528,8 +525,7 @@ def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> Packag
         there = existing.versions.items()
         return PackageChange(frozenset(dict(new.all_versions.items() - there)))
     anew = PackageChange(new.names, is_rebuild=True, is_new=existing.is_empty)
-    is_usable = marker and existing.made_here and existing.has_python
-    if not marker or not is_usable or marker.python != fit.choice.python:
+    if not marker or not existing.has_python or marker.python != fit.choice.python:
         return anew
     unchanged = set(_unchanged_packages(existing, new))
     unchanged -= existing.damaged.keys()
@@ -739,8 +735,10 @@ def check_lock_files(state: InstallState) -> InstallState:
         catalog=request.catalog,
         exact=not options.locked,
     )
-    # The environment's own copy is trusted because this user installed it.
-    judged = [judge(lock, gate=None if lock is own else state.gate) for lock in locks]
+    # This user trusted the sources of an environment's own copy when installing it.
+    is_trusted = was_created_here(state.existing.paths.venv)
+    gates = [None if lock is own and is_trusted else state.gate for lock in locks]
+    judged = [judge(lock, gate=gate) for lock, gate in zip(locks, gates, strict=True)]
     return replace(state, judged=tuple(judged))
 
 

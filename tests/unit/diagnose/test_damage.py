@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.environments.environment import Marker
-from gpuinstall.environments.records import remember_environment
+from gpuinstall.environments.records import record_environment
 from tests.unit.diagnose.evidence import (
     Site,
     doctor_evidence,
@@ -122,7 +122,7 @@ def test_managed_environment_is_repaired_from_its_lock(site, tmp_path, monkeypat
     Marker(
         "1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}
     ).write(site.venv)
-    remember_environment(site.venv, "1")
+    record_environment(site.venv, "1", is_created=True)
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()

@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.shell import (
     ShellName,
     format_activation,
     quote_literal,
     quote_word,
 )
-from gpuinstall.environments.activation import relocate_activation, relocate_scripts
-from gpuinstall.environments.damage import find_intact_files
-from gpuinstall.environments.packages import read_packages
-from tests.lab.wheels import make_wheel
+from gpuinstall.environments.activation import relocate_activation
 
 NAMES = (
     "a blank",
@@ -29,10 +25,6 @@ NAMES = (
     "bang!",
 )
 UNPRINTABLE = ("a\ttab", "a line\nbreak", "👩\u200d💻", "gpj\u202egnp")
-TOOL: dict[str, str | bytes] = {
-    "tool.py": "import sys\n\ndef main():\n    print(sys.prefix)\n",
-    "tool-1.0.dist-info/entry_points.txt": "[console_scripts]\ntool = tool:main\n",
-}
 PROGRAMS = {
     "bash": "bash -c",
     "sh": "sh -c",
@@ -112,8 +104,6 @@ def test_moved_environment_activates_at_its_new_path(name, built, tmp_path):
     environment_in(tmp_path / "before", built)
     moved = (tmp_path / "before").rename(tmp_path / "after it") / ".venv"
     assert activated(name, moved) == f"[{moved}]{moved}\n"
-    relocate_activation(moved, moved)
-    assert activated(name, moved) == f"[{moved}]{moved}\n"
 
 
 def test_activate_works_with_a_relative_path(built, tmp_path):
@@ -121,52 +111,3 @@ def test_activate_works_with_a_relative_path(built, tmp_path):
     script = '. "./the project/.venv/bin/activate"; cd /; command -v python'
     done = process.run(["sh", "-c", script], cwd=tmp_path)
     assert done.out.strip() == str(venv / "bin" / "python")
-
-
-def test_user_activation_script_is_kept(built, tmp_path):
-    venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
-    with (venv / "bin" / "activate").open("a") as file:
-        file.write("export MINE=1\n")
-    relocate_activation(venv, venv)
-    assert (venv / "bin" / "activate").read_text().endswith("export MINE=1\n")
-
-
-def test_linked_and_binary_scripts_are_not_changed(built, tmp_path):
-    venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
-    mine = "mine\ndeactivate nondestructive\n\nVIRTUAL_ENV='café'\nif (["
-    own = {tmp_path / name: mine.encode() for name in ("activate",)}
-    for file, text in own.items():
-        file.write_bytes(text)
-        (venv / "bin" / file.name).unlink(missing_ok=True)
-        (venv / "bin" / file.name).symlink_to(file)
-    latin = venv / "bin" / "tool"
-    latin.write_bytes(mine.encode("latin-1"))
-    relocate_activation(venv, venv)
-    relocate_scripts(venv, tmp_path / "before")
-    assert latin.read_bytes() == mine.encode("latin-1")
-    for file, text in own.items():
-        assert file.read_bytes() == text
-        assert (venv / "bin" / file.name).is_symlink()
-
-
-@pytest.mark.parametrize("before", ["plain", "a blank"])
-def test_relocated_pip_scripts_use_environment_interpreter(built, tmp_path, before):
-    venv = environment_in(tmp_path / before, built)
-    wheel = make_wheel(tmp_path, "tool", "1.0", modules=TOOL)
-    python = venv / "bin" / "python"
-    pip = ["-m", "pip", "--python", python, "install", "--no-index", wheel]
-    assert process.run([sys.executable, *pip]).ok
-    foreign = venv / "bin" / "foreign"
-    foreign.write_text("#!/usr/bin/env sh\necho foreign\n")
-    mine = f"#!{venv}/bin/python\nprint('mine')\n"
-    (venv / "bin" / "mine").write_text(mine)
-    for after in ("other", 'it\'s "$HOME"', "n" * 230):
-        copy = shutil.copytree(venv, tmp_path / after / ".venv", symlinks=True)
-        relocate_scripts(copy, venv)
-        done = process.run([copy / "bin" / "tool"])
-        assert done.out == f"{copy}\n", done.err
-        text = (copy / "bin" / "foreign").read_text()
-        assert text == "#!/usr/bin/env sh\necho foreign\n"
-        assert (copy / "bin" / "mine").read_text() == mine
-        packages = read_packages(packages_folders(copy))
-        assert find_intact_files(packages, copy, {"bin/tool"}) == {"bin/tool"}

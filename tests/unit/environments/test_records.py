@@ -15,8 +15,9 @@ from gpuinstall.environments.records import (
     describe_unfinished_change,
     find_recorded_environments,
     forget_environment,
+    is_recorded,
+    record_environment,
     record_identity,
-    remember_environment,
     was_created_here,
 )
 from tests.unit.install.environments import make_environment
@@ -31,7 +32,7 @@ def state(tmp_path, monkeypatch):
 def test_existing_environments_are_remembered(tmp_path):
     made = [make_environment(tmp_path / name, name) for name in ("a b", "ü")]
     for venv in (*made, *made):
-        remember_environment(venv, "one")
+        record_environment(venv, "one", is_created=True)
     assert find_recorded_environments() == made
     shutil.rmtree(made[0])
     assert find_recorded_environments() == made[1:]
@@ -40,32 +41,36 @@ def test_existing_environments_are_remembered(tmp_path):
     assert find_recorded_environments() == []
 
 
-def test_copied_environment_is_not_trusted(tmp_path):
+def test_copied_or_adopted_environment_is_distinguished(tmp_path):
     made = make_environment(tmp_path / ".venv", "ours")
-    assert not was_created_here(made)
-    remember_environment(made, "ours")
-    assert was_created_here(made)
+    assert (is_recorded(made), was_created_here(made)) == (False, False)
+    record_environment(made, "ours", is_created=False)
+    assert (is_recorded(made), was_created_here(made)) == (True, False)
+    record_environment(made, "ours", is_created=True)
+    assert (is_recorded(made), was_created_here(made)) == (True, True)
     copied = shutil.copytree(made, tmp_path / "clone" / ".venv")
-    assert not was_created_here(copied)
+    assert (is_recorded(copied), was_created_here(copied)) == (False, True)
     for number in range(20):
-        remember_environment(made, f"proof {number}")
+        record_environment(made, f"proof {number}", is_created=True)
     # This may be the identity of the previous environment, many verifications ago.
     assert was_created_here(made)
     for number in range(100):
-        remember_environment(made, f"another {number}")
+        record_environment(made, f"another {number}", is_created=True)
     assert not was_created_here(made)
 
 
 def test_unwritable_state_folder_is_ignored(tmp_path, state):
     state.touch()
-    remember_environment(make_environment(tmp_path / ".venv", "ours"), "ours")
+    record_environment(
+        make_environment(tmp_path / ".venv", "ours"), "ours", is_created=True
+    )
     forget_environment(tmp_path / ".venv")
     assert find_recorded_environments() == []
 
 
 def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
     venv = make_environment(tmp_path / ".venv", "ours")
-    remember_environment(venv, "ours")
+    record_environment(venv, "ours", is_created=True)
     record_identity(EnvironmentPaths(venv).work, "a digest")
     forget_environment(venv)
     assert list((state / "gpuinstall" / "environments").iterdir()) == []

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
 from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_rights, explain_unmanaged
+from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.removal import remove
 from gpuinstall.sources.configuration import PIP_NAME, read_policy
@@ -117,10 +117,6 @@ def test_owner_of_an_unwritable_folder_is_reported(folder):
         assert run_as_nobody(partial(check_rights, paths)) == (
             f"{closed} cannot be written: it belongs to root and has mode 755"
         )
-    assert run_as_nobody(partial(explain_unmanaged, paths.venv)) == "belongs to root"
-    assert explain_unmanaged(paths.venv) == (
-        "is not recorded on this machine: it was copied or created elsewhere"
-    )
     new = EnvironmentPaths(folder / "project" / ".venv")
     assert run_as_nobody(partial(check_rights, new)).startswith(f"{folder} cannot be")
 

@@ -10,7 +10,7 @@ from gpuinstall.base.errors import InstallationError, LockError, UsageError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import remember_environment
+from gpuinstall.environments.records import record_environment
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.state import (
     check_folder,
@@ -151,7 +151,7 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
     versions = {"torch": "2.14.1", "alpha": "1.0"}
     replace(MARKER, lock_sha256=lock.sha256, packages=versions).write(paths.venv)
     fault(site)
-    existing = replace(inspect_environment(paths), made_here=True)
+    existing = inspect_environment(paths)
     assert set(existing.damaged) == reinstalled
     fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
     change = package_change(existing, fit)
@@ -164,7 +164,7 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
 def test_broken_environment_is_rebuilt(paths, name):
     make_environment(paths.venv, "ours")
     (paths.venv / name).unlink()
-    existing = replace(inspect_environment(paths), made_here=True)
+    existing = inspect_environment(paths)
     lock = parse("pylock.cu126.toml", lock_text())
     fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
     assert package_change(existing, fit).is_rebuild
@@ -186,7 +186,7 @@ def test_damage_is_found_without_an_intact_lock(paths, text):
 
 def test_script_replacing_python_is_rejected(paths):
     make_environment(paths.venv, "ours")
-    remember_environment(paths.venv, "ours")
+    record_environment(paths.venv, "ours", is_created=True)
     python = paths.venv / "bin" / "python"
     python.chmod(0o755)
     check_rights(paths)
@@ -240,7 +240,7 @@ def test_project_is_rebuilt_if_torch_changes(paths, tmp_path):
         parse("pylock.cu126.toml", f"{lock_text(torch)}{project}")
         for torch in ("2.14.1", "2.15.0")
     )
-    existing = replace(inspect_environment(paths), lock=lock, made_here=True)
+    existing = replace(inspect_environment(paths), lock=lock)
     fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
     assert package_change(existing, fit).comes == set()
     fit.lock = new

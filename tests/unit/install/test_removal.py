@@ -8,7 +8,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.removal import remove_path
 from gpuinstall.environments import discarding
-from gpuinstall.environments.records import remember_environment
+from gpuinstall.environments.records import record_environment
 from gpuinstall.install import removal
 from gpuinstall.install.journal import (
     Journal,
@@ -34,7 +34,7 @@ def paths(tmp_path, monkeypatch):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
     paths = EnvironmentPaths.at(tmp_path / "project" / ".venv")
     make_environment(paths.venv, "ours")
-    remember_environment(paths.venv, "ours")
+    record_environment(paths.venv, "ours", is_created=True)
     return paths
 
 

@@ -8,7 +8,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.environments.records import remember_environment
+from gpuinstall.environments.records import record_environment
 from gpuinstall.install.journal import (
     Journal,
     RunningHost,
@@ -57,7 +57,7 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     new = cuda_lock()
     venv = make_environment(tmp_path / ".venv-cu126", "old", "2.13.0+cu126", new.name)
-    remember_environment(venv, "old")
+    record_environment(venv, "old", is_created=True)
     # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
     shutil.copytree(venv, previous_files(place.current_change))

@@ -19,13 +19,12 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.records import remember_environment, was_created_here
+from gpuinstall.environments.records import record_environment, was_created_here
 from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock, undo_change
 from gpuinstall.install.file_change import find_staged_files, plan_change
 from gpuinstall.install.journal import RunningHost, read_journal
-from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import apply_change, replace_environment
 from gpuinstall.lock.file.lock import parse
 from tests.lab.cases import mostly_heavy
@@ -687,7 +686,7 @@ def test_recreated_environment_is_kept_after_a_killed_rebuild(place):
 
 def mark(place, name):
     """Write the marker of this user's environment."""
-    remember_environment(place.venv, name)
+    record_environment(place.venv, name, is_created=True)
     replace(environments.MARKER, id=name).write(place.venv)
 
 
@@ -709,32 +708,15 @@ def test_killed_change_is_rolled_back_after_a_move(place):
     assert tree(place) == before
 
 
-def test_rollback_after_move_keeps_current_environment_marker(place):
+def test_change_is_rolled_back_after_a_move(place):
     mark(place, "first")
+    before = tree(place)
     change(place)
     mark(place, "second")
     place = moved(place)
-    with environment_lock(place, Reporter()):
-        relocate_environment(place, None, Reporter())
-    assert was_created_here(place.venv)
     back(place)
+    assert tree(place) == before
     assert was_created_here(place.venv)
-
-
-def test_copied_interrupted_project_is_reported_as_copied(place):
-    mark(place, "first")
-    change = planned(place)
-    transaction._write_journal(change)
-    transaction._apply(change)
-    mark(place, "second")
-    copy = place.folder.with_name(f"{place.folder.name}-copy")
-    for path in (place.venv, place.work):
-        shutil.copytree(path, copy / path.name, symlinks=True)
-    copied = EnvironmentPaths(copy / ".venv")
-    listener = Listener()
-    with environment_lock(copied, listener):
-        relocate_environment(copied, None, listener)
-    assert listener.steps[-1] == f"Copied {place.venv} -> {copied.venv}"
 
 
 @contextmanager

@@ -252,6 +252,35 @@ def test_archive_with_too_many_files_is_rejected(here, name):
     assert f"{name} has more than 50000 files" in done.err
 
 
+def test_output_behind_a_link_is_refused(here):
+    outside = here.folder.parent / "outside"
+    outside.mkdir()
+    (here.folder / "out").symlink_to("../outside")
+    (here.folder / "new").symlink_to("../missing")
+    (here.folder / "requirements.txt").write_text("filelock\n", "utf-8")
+    assert here.run("lock", "--target", "cpu").status == 0
+
+    for words in (
+        "lock download out",
+        "lock download out/sub",
+        "lock download new",
+        "probe --record out",
+        "verify --record out/sub",
+        "sync --record new",
+        "export constraints -o out/limits.txt",
+        "export constraints -o new",
+        "install --venv out/env",
+        "sync --venv out",
+    ):
+        done = here.run(*words.split())
+        assert done.status == 2, (words, done.err)
+        assert " is a link to " in done.err, words
+        assert str(outside) in done.err or "missing" in done.err, words
+        assert not list(outside.iterdir()), words
+        assert not (here.folder.parent / "missing").exists(), words
+    assert here.run("lock", "download", str(outside)).status == 0
+
+
 def test_constraints_by_url_are_read(here):
     def answer(_path, headers):
         login = headers.get("authorization", "")

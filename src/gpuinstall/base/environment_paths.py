@@ -11,6 +11,7 @@ from os.path import isfile, islink
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import create_link_error
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
@@ -80,15 +81,10 @@ class EnvironmentPaths(Value):
             if islink(venv):
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
-                    message = f"{venv} is a link to {place}"
-                    hint = f"Run it again with --venv {quote_word(place)}: uses that environment"
-                    if not is_named:
-                        hint = f"rm {quote_word(venv)}   # removes only the link; then run it again"
-                    raise UsageError(
-                        "link-elsewhere",
-                        message,
-                        hint=hint,
-                    )
+                    error = create_link_error(venv)
+                    if is_named:
+                        error.hint = f"Run it again with --venv {quote_word(place)}: uses that environment"
+                    raise error
             # Raises UnicodeEncodeError for surrogates of undecodable bytes.
             str(place).encode("utf-8")
             if not place.name:

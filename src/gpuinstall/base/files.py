@@ -128,11 +128,40 @@ def is_inside(path: Path | str, folder: Path) -> bool:
     return real_path(path).is_relative_to(find_repository(folder))
 
 
-def is_link_outside(path: Path, folder: Path) -> bool:
-    """Return whether a link in a folder's repository leads a path outside."""
-    return any(
-        islink(part) and is_inside(part.parent, folder) and not is_inside(part, folder)
-        for part in (path, *path.parents)
+def find_link_outside(path: Path, folder: Path) -> Path | None:
+    """Return a link in a folder's repository that leads a path outside."""
+    for part in filter(islink, (path, *path.parents)):
+        if is_inside(part.parent, folder) and not is_inside(part, folder):
+            return part
+    return None
+
+
+def check_output(path: Path, folder: Path | None = None) -> None:
+    """Check that no link leads a file or folder to write outside a repository.
+
+    A cloned repository can contain a link to the user's own files.
+
+    Args:
+        path: The file or folder to write.
+        folder: The folder of the repository. None: the working folder.
+
+    Raises:
+        UsageError: A link leads outside.
+    """
+    link = find_link_outside(path, folder or Path.cwd())
+    if link:
+        raise create_link_error(link)
+
+
+def create_link_error(
+    link: Path, why: str = "a link that leads outside its folder is not followed"
+) -> UsageError:
+    """Return an error about a link that leads a file to write outside."""
+    return UsageError(
+        "leads-outside",
+        f"{link} is a link to {real_path(link)}",
+        why=why,
+        hint=f"rm {quote_word(link)}   # removes only the link; then run it again",
     )
 
 

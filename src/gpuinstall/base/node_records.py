@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 from gpuinstall.base.codec import create_choice_parser, read_object, write_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import read_json, write_atomically
+from gpuinstall.base.files import check_output, read_json, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.text import redact_document
 from gpuinstall.base.values import Value
@@ -135,7 +135,9 @@ def write_record(
 
     Raises:
         InstallationError: The record cannot be written.
+        UsageError: A link leads the folder outside the repository.
     """
+    check_output(folder)
     record = {
         "node": node,
         "command": command,

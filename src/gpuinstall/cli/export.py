@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from os.path import exists, isfile, islink
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import click
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import real_path, write_in_place
+from gpuinstall.base.files import check_output, write_in_place
 from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
@@ -221,16 +221,7 @@ def _write_export(format_: str, text: str, output: Path | None, **more: Any) -> 
         return Outcome(
             document, lambda screen: screen.print_block(text), is_always_printed=True
         )
-    if islink(output):
-        target = real_path(output)
-        is_outside = not target.is_relative_to(real_path(output.parent))
-        # /dev/stdout is a link to a pipe or a terminal.
-        if is_outside and (isfile(target) or not exists(target)):
-            raise UsageError(
-                "output-link",
-                f"{output} is a link to {target}, outside its folder",
-                hint=f"rm {quote_word(output)}   # removes only the link",
-            )
+    check_output(output)
     if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:
             head = stream.read(200)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import create_link_error
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
@@ -309,16 +310,14 @@ def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
 
 def _create_outside_error(path: Path) -> UsageError:
     """Return an error about a link or a mount that leads outside."""
-    message = f"something is mounted at {path}"
-    hint = f"umount {quote_word(path)}   # then run it again"
+    why = "the change would write or remove files outside the environment"
     if is_link(path):
-        message = f"{path} is a link to {path.resolve()}"
-        hint = f"rm {quote_word(path)}   # removes only the link; then run it again"
+        return create_link_error(path, why)
     return UsageError(
         "leads-outside",
-        message,
-        why="the change would write or remove files outside the environment",
-        hint=hint,
+        f"something is mounted at {path}",
+        why=why,
+        hint=f"umount {quote_word(path)}   # then run it again",
     )
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
+    check_output,
     convert_write_errors,
     display_path,
     has_text,
-    is_inside,
     link_or_copy,
     move_file,
     real_path,
@@ -377,12 +377,7 @@ def publish_lock(place: EnvironmentPaths) -> None:
     lock = real_path(link)
     if has_text(lock, own.text):
         return
-    if not is_inside(link, place.folder):
-        raise UsageError(
-            "leads-outside",
-            f"{link} is a link to {lock}, which is outside the repository",
-            hint=f"rm {quote_word(link)}   # removes only the link; then run it again",
-        )
+    check_output(link, place.folder)
     write_atomically(lock, own.text, place.work if exists(place.work) else None)
     sync_folder(lock.parent)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, follow_redirect
-from gpuinstall.base.files import expand_home, real_path
+from gpuinstall.base.files import check_output, expand_home, real_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
@@ -163,6 +163,7 @@ def read_paths(
         return EnvironmentPaths(
             follow_redirect(venv).absolute(), project=venv.absolute().parent
         )
+    check_output(venv.parent, folder)
     return EnvironmentPaths.at(venv)
 
 

@@ -18,10 +18,10 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_count,
     check_outside,
+    find_link_outside,
     format_link_hint,
     hide_linked_text,
     is_inside,
-    is_link_outside,
     read_document,
     real_path,
 )
@@ -470,7 +470,7 @@ class _Reader:
         except UsageError as error:
             error.message = f"{line}: {error.message}"
             raise
-        if is_inside(included, self.folder) or is_link_outside(included, self.folder):
+        if is_inside(included, self.folder) or find_link_outside(included, self.folder):
             return self.read(included, self.folder, line, constrains=constrains)
         check_outside(included, path, line)
         malformed = f"{line} includes {included}, which is not a requirements file"

@@ -16,6 +16,7 @@ import tomli_w
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.base.files import (
+    check_output,
     file_sha256,
     open_atomically,
     open_regular,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from gpuinstall.base.reporter import Meter, Progress
+    from gpuinstall.base.reporter import Meter, Progress, Reporter
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 
@@ -128,8 +129,7 @@ def fetch_missing(
 
     def fetch(progress: Progress, file: LockedFile) -> None:
         head = heads[file]
-        chunks = session.client.chunks(file.url, head.size)
-        sha256 = _hash_chunks(chunks, partial(progress, file.name))
+        sha256 = _fetch_file(file, head.size, partial(progress, file.name), session)
         session.cache.put(file.url, FileHash(sha256, head.etag))
         hashes[file.url] = sha256
 
@@ -154,35 +154,19 @@ def download(
     Raises:
         LockError: There is no lock, or a file has no sha256.
         InstallationError: A file differs from the locked one.
+        UsageError: A link leads the folder outside the repository.
     """
-    if not locks:
-        message = "no lock found, so there are no files to download"
-        raise LockError("lock-missing", message, hint="gpuinstall lock")
-    files: dict[str, LockedFile] = {}
-    for lock in locks:
-        if lock.addresses:
-            names = join_names([*lock.addresses])
-            message = (
-                f"skipped {names} in {lock.name}: installed from a folder or repository"
-            )
-            session.reporter.warn(message)
-        for file in lock.files:
-            if file.sha256 is None:
-                message = f"{lock.name} has no sha256 for {file.name}"
-                hint = "gpuinstall lock --upgrade"
-                raise LockError("lock-unhashed", message, hint=hint)
-            if files.setdefault(file.name, file).sha256 != file.sha256:
-                files[f"{file.sha256}/{file.name}"] = file
+    files = _collect_files(locks, session.reporter)
+    for place in {(folder / name).parent for name in files}:
+        check_output(place)
 
     def fetch(progress: Progress, name: str) -> None:
         file = files[name]
         path = folder / name
         if isfile(path) and file_sha256(path) == file.sha256:
             return
-        local = parse_file_url(file.url)
-        chunks = _read_chunks(local) if local else session.client.chunks(file.url, None)
         with open_atomically(path) as copy:
-            sha256 = _hash_chunks(chunks, partial(progress, name), copy)
+            sha256 = _fetch_file(file, None, partial(progress, name), session, copy)
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
@@ -193,6 +177,29 @@ def download(
 
     _transfer(fetch, files, dict.fromkeys(files), session)
     return sorted(files)
+
+
+def _collect_files(locks: Sequence[Lock], reporter: Reporter) -> dict[str, LockedFile]:
+    """Return the files of locks by their paths in the folder."""
+    if not locks:
+        message = "no lock found, so there are no files to download"
+        raise LockError("lock-missing", message, hint="gpuinstall lock")
+    files: dict[str, LockedFile] = {}
+    for lock in locks:
+        if lock.addresses:
+            names = join_names([*lock.addresses])
+            message = (
+                f"skipped {names} in {lock.name}: installed from a folder or repository"
+            )
+            reporter.warn(message)
+        for file in lock.files:
+            if file.sha256 is None:
+                message = f"{lock.name} has no sha256 for {file.name}"
+                hint = "gpuinstall lock --upgrade"
+                raise LockError("lock-unhashed", message, hint=hint)
+            if files.setdefault(file.name, file).sha256 != file.sha256:
+                files[f"{file.sha256}/{file.name}"] = file
+    return files
 
 
 def _transfer(
@@ -262,12 +269,24 @@ def _read_chunks(path: Path) -> Iterator[bytes]:
         raise InstallationError("file-unreadable", message) from None
 
 
-def _hash_chunks(
-    chunks: Iterable[bytes],
+def _fetch_file(
+    file: LockedFile,
+    size: int | None,
     meter: Meter,
+    session: Session,
     copy: IO[bytes] | None = None,
 ) -> str:
-    """Hash chunks of bytes, count them, and write them to ``copy``."""
+    """Read a file, and return its SHA-256.
+
+    Args:
+        file: The file, on this machine or on a server.
+        size: Its size in bytes, if known.
+        meter: Counts the bytes.
+        session: The HTTP clients.
+        copy: The file to which to write the bytes.
+    """
+    local = parse_file_url(file.url)
+    chunks = _read_chunks(local) if local else session.client.chunks(file.url, size)
     digest = hashlib.sha256()
     for chunk in chunks:
         if copy:

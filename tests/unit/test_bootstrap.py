@@ -579,9 +579,7 @@ def pin(folder, content):
         ("notes", "", {"UV_DEFAULT_INDEX": "{url}/simple"}),
     ],
 )
-def test_uv_is_found_in_configured_sources(
-    name, text, variables, nobody, monkeypatch
-):
+def test_uv_is_found_in_configured_sources(name, text, variables, nobody, monkeypatch):
     if "uv.toml" in name:
         pytest.importorskip("tomllib")
     program = io.BytesIO()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from threading import Lock
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Finding
 
 LINE_WIDTH = 80
-"""Width of lines that end with a time. Lines are not wrapped."""
+"""Width of lines that end with a time."""
+
+_COMMAND_LABELS = {"PATH", "Ready", "First", "Undo"}
+"""Labels of lines with a command, which must stay on one line."""
 
 LINE_INTERVAL_S = 10.0
 """Seconds between two progress lines in a log."""
@@ -94,7 +98,8 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        self.print_block(self._style_head(head, self.out, style) + sanitize(text))
+        text = _wrap_text(sanitize(text), head, self.out)
+        self.print_block(self._style_head(head, self.out, style) + text)
 
     def print_block(self, text: str) -> None:
         """Print text unchanged for another program, with one line break."""
@@ -272,6 +277,7 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
+        text = _wrap_text(text, head, self.err)
         text = f"{self._style_head(head, self.err, style)}{text}\n"
         # The first bar clears and redraws all of them.
         bars: AbstractContextManager[None] = nullcontext()
@@ -290,6 +296,32 @@ CURRENT_TERMINAL = ContextVar[Terminal | None]("CURRENT_TERMINAL", default=None)
 def _supports_bars(stream: TextIO) -> bool:
     """Return whether a stream is a terminal that supports progress bars."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _wrap_text(text: str, head: str, stream: TextIO) -> str:
+    """Wrap the text of a line between words, if it is printed on a terminal.
+
+    Args:
+        text: The text after the head.
+        head: The start of the line. Lines with a command are not wrapped.
+        stream: The stream of the line.
+    """
+    if not stream.isatty() or head.strip() in _COMMAND_LABELS:
+        return text
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        return text
+    indent = len(head) + len(text) - len(text.lstrip())
+    lines = textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=" " * len(head),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)[len(head) :] if lines else text
 
 
 def _get_first_line(word: str) -> str:

@@ -42,7 +42,7 @@ class GpuNeeds(Value):
     """GPU architectures, such as ``8.6`` (NVIDIA) or ``gfx1100`` (AMD)."""
 
     driver: str | None = None
-    """The minimum driver version or branch, or None if any driver is supported."""
+    """The minimum driver version or branch, or None for any driver."""
 
     cudas: tuple[CudaVersion, ...] = ()
     """The CUDA versions that supported drivers report, oldest first."""

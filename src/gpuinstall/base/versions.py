@@ -165,9 +165,13 @@ def find_torch_backend(version: str, toolkit: Backend | None) -> Backend:
         version: The version with its label: ``2.14.1+cu126``, ``2.9.0a0+git1234``.
         toolkit: The backend that torch reports, for labels without a backend.
     """
+    return find_labeled_backend(version) or toolkit or CPU
+
+
+def find_labeled_backend(version: str) -> Backend | None:
+    """Return the backend in a local version label, if any."""
     label = version.partition("+")[2]
-    known = known_backend(label) or known_backend(label.partition(".")[0])
-    return known or toolkit or CPU
+    return known_backend(label) or known_backend(label.partition(".")[0])
 
 
 def looks_like_tag(text: str) -> bool:

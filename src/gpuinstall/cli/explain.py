@@ -34,6 +34,7 @@ MAX_LISTED_FAILURES = 5
 # A single word that is a path or has the suffix of a log file.
 _PATH_PATTERN = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
 _NUMBER_PATTERN = r"[Ff]?\d{1,4}"
+_USAGE = "<command> 2>&1 | gpuinstall explain"
 MAX_BYTES = 64 << 20
 """The maximum number of bytes to read from each end of a log."""
 _BLOCK_BYTES = 1 << 20
@@ -51,13 +52,12 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     venv = find_environment(options)
     words = _read_placeholders(venv)
     document = _read_text(" ".join(text))
+    if not document.strip():
+        raise UsageError("text-empty", "there is no text to explain", hint=_USAGE)
     reading = read_environment(venv, read_machine())
     explanation = explain_text(document, reading, words)
 
     def show(screen: Terminal) -> None:
-        if not document.strip():
-            screen.print_line("the text is empty")
-            return
         _show_causes(screen, explanation)
         _show_ruled_out_causes(screen, explanation)
         _show_machine(screen, explanation)
@@ -68,7 +68,8 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
                 f"{count} skipped: repeated, or in the middle of a long text."
             )
         screen.print_line()
-        screen.print_line(f"gpuinstall doctor{words.get('at', '')}")
+        doctor = f"gpuinstall doctor{words.get('at', '')}"
+        screen.print_rows([("next", f"{doctor}   # checks this machine")], LABEL_WIDTH)
 
     return Outcome(explanation.to_dict(), show, is_always_printed=True)
 
@@ -81,7 +82,7 @@ def _show_causes(terminal: Terminal, explanation: Explanation) -> None:
         _show_cause(terminal, cause, explanation.confirmed.get(cause.id))
     if not causes and not explanation.refuted:
         terminal.print_line("gpuinstall does not recognize a failure in this text.")
-        rows = [("do", "<command> 2>&1 | gpuinstall explain   # the whole output")]
+        rows = [("do", f"{_USAGE}   # the whole output")]
         terminal.print_rows(rows, LABEL_WIDTH)
 
 
@@ -189,7 +190,7 @@ def _read_text(text: str) -> str:
             return f"CUDA error {text}"
         last = [*load_failures()][-1]
         message = f"failure {text} is not in the catalog (F01 to {last})"
-        raise UsageError("failure-unknown", message, hint="gpuinstall explain F38")
+        raise UsageError("failure-unknown", message, hint=_USAGE)
     return text
 
 

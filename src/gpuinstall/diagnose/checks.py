@@ -20,6 +20,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
+from gpuinstall.diagnose.predicates import find_other_builds
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import (
     describe_changed_packages,
@@ -233,6 +234,21 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
+def companions_of_another_build(evidence: DoctorEvidence) -> DoctorFindings:
+    """Report a torchvision or torchaudio of another build than torch's."""
+    for entry, message in find_other_builds(evidence).items():
+        name = message.partition(" ")[0]
+        yield evidence.fault(
+            f"{name}-mismatch",
+            message,
+            entry=entry,
+            why="they were installed from different indexes",
+            fixes=(
+                evidence.install_advice("torch", name, note="install both together"),
+            ),
+        )
+
+
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Report an unmanaged environment whose verified torch was replaced."""
     for line in read_guard_lines(evidence.venv):
@@ -254,6 +270,7 @@ CHECKS = (
     configuration_lost,
     files_damaged,
     torch_twice,
+    companions_of_another_build,
     guard_passed,
     uv_undoes_build,
     stale_locks,

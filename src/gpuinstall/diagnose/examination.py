@@ -6,7 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuinstall.base.advice import environment_advice, expand_install_hint
+from gpuinstall.base.advice import (
+    PROGRAM,
+    Advice,
+    environment_advice,
+    expand_install_hint,
+)
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
@@ -23,7 +28,13 @@ from gpuinstall.diagnose.evidence import (
     find_environment_python,
     find_lock,
 )
-from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor, idle
+from gpuinstall.diagnose.predicates import (
+    COMPANION_FAULTS,
+    code,
+    driver_floor,
+    find_gpus_without_code,
+    idle,
+)
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import find_unmet_requirements
@@ -146,6 +157,7 @@ def examine(
         return Examination(machine, proof, evidence, by_urgency(problems))
     # These checks come first, because they may explain why an environment does not start.
     findings = [finding for check in CHECKS for finding in check(evidence)]
+    findings += excluded_gpus(evidence, machine)
     is_damaged = any(one.blocking for one in (*machine.problems, *findings))
     is_last = stamp is not None and stamp.is_passed and not is_damaged
     proof = Preflight()
@@ -231,6 +243,32 @@ def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
                 message,
                 entry=entry,
                 fixes=(evidence.install_advice(),),
+            )
+
+
+def excluded_gpus(evidence: DoctorEvidence, machine: Machine) -> DoctorFindings:
+    """Report GPUs outside the environment that its build does not support.
+
+    Args:
+        evidence: The environment, with only the GPUs that it is for.
+        machine: The machine with all GPUs.
+    """
+    build = evidence.torch and evidence.torch.build
+    others = replace(evidence, machine=machine)
+    for gpu in find_gpus_without_code(others):
+        if build and gpu not in evidence.machine.gpus:
+            yield evidence.fault(
+                "gpu-excluded",
+                f"GPU {gpu.index} ({gpu.label}, {gpu.code_name}) is not used: torch {build.name} has no code for it",
+                entry=others.rules.find_no_code_cause(build.code, gpu),
+                fixes=(
+                    Advice(
+                        PROGRAM,
+                        ("plan",),
+                        note="the build that supports all GPUs, if one exists",
+                    ),
+                ),
+                blocking=False,
             )
 
 

@@ -26,8 +26,9 @@ from gpuinstall.catalog.failures.table import (
     load_lookalikes,
 )
 from gpuinstall.catalog.failures.transcript import Transcript
-from gpuinstall.diagnose.predicates import local_fact
+from gpuinstall.diagnose.predicates import gpu_placeholders, local_fact
 from gpuinstall.diagnose.reading import LocalReading
+from gpuinstall.wheels.needs import load_libraries
 
 CONFIRMED = 0.95
 """The minimum weight of a cause that this machine confirms."""
@@ -118,19 +119,53 @@ def explain_text(
             comparison = _compare(comparison.left, reading)
     machine = reading.machine
     causes = rank(comparison.left)
+    words = {**(placeholders or {})}
+    if causes:
+        words |= library_placeholders(causes[0], circumstances, words)
+    if not is_elsewhere:
+        words |= gpu_placeholders(reading)
     lookalikes = find_matches(load_lookalikes(), circumstances)
-    found = causes_of(causes, circumstances, machine, placeholders, others=lookalikes)
+    found = causes_of(causes, circumstances, machine, words, others=lookalikes)
     if comparison.confirmed:
         found = _with_local_fixes(found, circumstances, reading)
     return Explanation(
         found,
         comparison.refuted,
         comparison.confirmed,
-        causes_of(lookalikes, circumstances, machine, placeholders, others=causes),
+        causes_of(lookalikes, circumstances, machine, words, others=causes),
         reading,
         is_elsewhere,
         transcript.unread,
     )
+
+
+def library_placeholders(
+    match: Match, circumstances: Circumstances, known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the package of the CUDA library in a message.
+
+    Args:
+        match: The failure with the message.
+        circumstances: The circumstances of the text.
+        known: The values of placeholders for the environment.
+    """
+    values = circumstances.placeholders
+    closest = Circumstances(match.evidence).placeholders_of(True)
+    library = closest.get("library") or values.get("library", "")
+    libraries = load_libraries()
+    # cublas64_13.dll is libcublas on Linux.
+    row = libraries.row(re.sub(r"^(?:lib)?([a-z]\w*?)(64_|\.).*", r"lib\1", library))
+    if row is None:
+        return {}
+    of_environment = known.get("cuda", "").partition(".")[0]
+    major = libraries.cuda(library) or int(
+        values.get("cuda-major") or of_environment or 0
+    )
+    package = row.package_for(major or None)
+    if package is None:
+        package = row.package.format(cuda="<CUDA major>")
+    version = re.search(r"cudnn\w*(?:\.so\.|64_)(\d)", library)
+    return {"package": f"'{package}=={version[1]}.*'" if version else package}
 
 
 def _with_libraries(

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.versions import CPU, find_labeled_backend
 from gpuinstall.catalog.failures.classify import known_of
 from gpuinstall.catalog.failures.table import Failure
-from gpuinstall.diagnose.reading import LocalReading
+from gpuinstall.diagnose.reading import LocalReading, read_version
 from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import VENDORS, can_select_builds, find_vendor
@@ -119,6 +119,30 @@ def driver_floor(reading: LocalReading) -> Facts:
     return Facts({entry: message})
 
 
+def find_gpus_without_code(reading: LocalReading) -> list[Gpu]:
+    """Return the GPUs for which the installed build has no code."""
+    build = reading.torch and reading.torch.build
+    if not build or build.backend == CPU:
+        return []
+    rules = reading.rules
+    return [
+        gpu for gpu in reading.gpus if not isinstance(rules.find_code(build, gpu), Code)
+    ]
+
+
+def gpu_placeholders(reading: LocalReading) -> dict[str, str]:
+    """Return placeholder values if the build supports only some GPUs."""
+    without = find_gpus_without_code(reading)
+    others = [gpu for gpu in reading.gpus if gpu not in without]
+    if not without or not others:
+        return {}
+    return {
+        "gpu-variable": next(iter(reading.rules.variables)),
+        "supported-gpus": ",".join(str(gpu.index) for gpu in others),
+        "other-gpus": ",".join(str(gpu.index) for gpu in without),
+    }
+
+
 def code(reading: LocalReading) -> Facts:
     """Compare the architectures in torch's GPU code with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
@@ -133,7 +157,7 @@ def code(reading: LocalReading) -> Facts:
     build = torch.build
     if build is None:
         return Facts()
-    without = [gpu for gpu in gpus if not isinstance(rules.find_code(build, gpu), Code)]
+    without = find_gpus_without_code(reading)
     if not without:
         return Facts(
             refutation=f"the installed torch {build.name} has code for this {_names(gpus)}: "
@@ -220,20 +244,30 @@ def idle(reading: LocalReading) -> Facts:
     return Facts(causes)
 
 
+def find_other_builds(reading: LocalReading) -> dict[str, str]:
+    """Describe companions of another build than torch's, by failure ID."""
+    torch = reading.torch
+    own = find_labeled_backend(torch.version) if torch else None
+    messages: dict[str, str] = {}
+    if torch is None or own is None:
+        return messages
+    for package in reading.packages:
+        version = read_version(package) if package.name in COMPANION_FAULTS else ""
+        backend = find_labeled_backend(version)
+        if backend not in (None, own):
+            messages[COMPANION_FAULTS[package.name]] = (
+                f"{package.name} {version} is a {backend} build, and torch {torch.version} is a {own} build"
+            )
+    return messages
+
+
 def companions(reading: LocalReading) -> Facts:
     """Compare the versions of torchvision and torchaudio with torch."""
     torch = reading.torch
     installed = [one for one in reading.packages if one.name in COMPANION_FAULTS]
     if torch is None or not installed:
         return Facts()
-    causes = {}
-    own = torch.version.partition("+")[2]
-    for package in installed:
-        label = package.version.partition("+")[2]
-        if label and own and label != own:
-            causes[COMPANION_FAULTS[package.name]] = (
-                f"{package.name} {package.version} is installed with torch {torch.version}"
-            )
+    causes = find_other_builds(reading)
     versions = {"torch": torch.version}
     for package, requirement, version in find_unmet_requirements(installed, versions):
         # Compare only the required version of torch.

@@ -101,6 +101,15 @@ def read_environment(venv: Path, machine: Machine) -> LocalReading:
     return replace(reading, torch=_read_torch(reading))
 
 
+def read_version(package: InstalledPackage) -> str:
+    """Return a package's version with its label, which METADATA may omit."""
+    folder = package.record.parent
+    with suppress(OSError, ValueError):
+        text = read_document(folder / package.name / "version.py", folder)
+        return parse_version(text).version or package.version
+    return package.version
+
+
 def _read_torch(reading: LocalReading) -> InstalledTorch | None:
     """Read the version and architectures of torch from files or metadata."""
     for folder in packages_folders(reading.venv):

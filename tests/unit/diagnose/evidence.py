@@ -4,12 +4,14 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.values import replace
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     find_environment_python,
     find_lock,
 )
+from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.sources import OFFICIAL
 from tests.frozen import frozen_catalog
@@ -76,7 +78,9 @@ class Site:
     @property
     def evidence(self):
         """Return the environment's evidence for ``doctor``."""
-        return doctor_evidence(venv=self.venv, packages=installed_in(self.venv))
+        evidence = doctor_evidence(venv=self.venv, packages=installed_in(self.venv))
+        torch = read_environment(self.venv, evidence.machine).torch
+        return replace(evidence, torch=torch)
 
     def findings(self):
         """Return the findings of ``doctor``."""

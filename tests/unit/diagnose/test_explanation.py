@@ -8,6 +8,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend, find_torch_backend
+from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.diagnose.explanation import explain_text
 from gpuinstall.diagnose.predicates import PREDICATES, idle
@@ -160,6 +161,25 @@ NVIDIA = card("RTX 4090")
 AMD = Gpu(1, "AMD Radeon RX 7900 XTX", vendor="amd", architecture="gfx1100")
 OLD_AMD = Gpu(1, "AMD Radeon HD 8570", vendor="amd")
 ARC = Gpu(1, "Intel Arc A770", vendor="intel", architecture="acm-g10")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "torch", "supported", "others"),
+    [
+        (("V100", "RTX 4090"), "2.13.0+cu130", "1", "0"),
+        (("RTX 4090", "V100", "GTX 1080"), "2.13.0+cu130", "0", "1,2"),
+    ],
+)
+def test_fix_selects_the_gpus_that_the_build_supports(gpus, torch, supported, others):
+    text = f"{NO_KERNEL} on cuda:1"
+    first, *_ = explain_text(text, read(*gpus, torch=torch)).causes
+
+    assert first.id == "F40"
+    fix = "\n".join(first.fix)
+    assert f"CUDA_VISIBLE_DEVICES={supported} " in fix
+    assert f"--gpus {others} " in fix
+    # Without a machine, no GPU is known.
+    assert "VISIBLE" not in "".join(classify(text)[0].fix)
 
 
 def test_gpu_is_idle_if_torch_uses_none():

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpuinstall.diagnose.examination import requirements_unmet
+from gpuinstall.diagnose.examination import excluded_gpus, requirements_unmet
 from tests.unit.diagnose.evidence import Site
+from tests.unit.plan.machines import machine
 
 
 @pytest.fixture
@@ -62,3 +63,39 @@ def test_only_torch_companion_mismatches_are_blocking(site):
     assert (companion.fix or "").startswith(again)
     assert not found["app 1.0 requires absent, but it is not installed"].blocking
     assert not found["app 1.0 requires torch<2.14, but 2.14.1 is installed"].blocking
+
+
+@pytest.mark.parametrize(
+    ("torch", "torchvision", "torchaudio", "ids"),
+    [
+        ("2.8.0+rocm6.4", "0.23.0+cu128", "2.8.0+rocm6.4", ["F47"]),
+        ("2.8.0+cu128", "0.23.0+cu128", "2.8.0+cpu", ["F48"]),
+        ("2.8.0+xpu", "0.23.0+cu126", "2.8.0+cu126", ["F47", "F48"]),
+        ("2.8.0+rocm7.0.2.git245bf6", "0.23.0+rocm7.0.2.git824e8c", "2.8.0", []),
+        ("2.8.0", "0.23.0", "2.8.0", []),
+    ],
+)
+def test_companions_of_another_build_are_reported(
+    site, torch, torchvision, torchaudio, ids
+):
+    # The default index omits the label in METADATA.
+    for name, version in {"torch": torch, "torchvision": torchvision}.items():
+        site.add(name, version.partition("+")[0])
+        module = site.folder / name / "version.py"
+        module.write_text(f"__version__ = '{version}'\n")
+    site.add("torchaudio", torchaudio)
+
+    found = site.findings()
+
+    mismatched = (finding.id for finding in found if "mismatch" in finding.code)
+    assert sorted(mismatched) == ids
+    assert all(" torch torch" in str(finding.fixes[0]) for finding in found)
+
+
+def test_gpus_without_code_in_the_build_are_reported(site):
+    site.add("torch", "2.15.0+cu130")
+    gpus = machine("V100", "RTX 4090", driver="580.95.05", cuda="13.0")
+    (finding,) = excluded_gpus(site.evidence, gpus)
+    assert "V100" in finding.message
+    assert (finding.id, finding.blocking) == ("F37", False)
+    assert not list(excluded_gpus(site.evidence, machine("RTX 4090", "RTX 5090")))

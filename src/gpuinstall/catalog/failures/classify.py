@@ -58,6 +58,12 @@ _ERROR = table.Pattern(
 # On a machine with a GPU of another vendor, or with its imitation of CUDA, NVIDIA's messages have other causes.
 _OTHER_VENDORS = ("macos", "amd-gpu", "intel-gpu", "other-maker")
 _OF_NVIDIA = ("Driver, kernel module, device nodes", "Detection traps")
+_OF_ENVIRONMENT = {"python", "prefix", "at", "into", "anew", "cuda", "toolkit"}
+"""The placeholders for the environment."""
+_NAMED = re.compile(
+    r"[\w.+-]+\.(?:so|dll|pyd|dylib)\b|(?:site|dist)-packages[/\\]+[\w-]+"
+)
+"""A file or package that a line names."""
 _ANOTHER_BUILD = (
     "A release of {program} that was built for this GPU and driver, or "
     "compile it for them; torch is no part of it"
@@ -179,7 +185,7 @@ def causes_of(
     python = circumstances.placeholders.get("python", words.get("python"))
     # The text is about another environment.
     if python != words.get("python"):
-        words = {name: words[name] for name in words if name == "uv"}
+        words = {name: words[name] for name in words.keys() - _OF_ENVIRONMENT}
     is_only = len(matches) == 1 and not others
     is_certain = is_only and circumstances.confirm(matches[0])
     causes = []
@@ -244,6 +250,10 @@ class Circumstances:
 
     def confirm(self, match: Match) -> bool:
         """Return whether a sign is reliable and has no counterevidence."""
+        about = match.failure.about
+        named = _NAMED.findall(match.evidence.lower())
+        if about and not all(map(about.search, named)):
+            return False
         is_of_nvidia = match.failure.group in _OF_NVIDIA
         is_of_other = any(map(self.hold, _OTHER_VENDORS))
         if is_of_nvidia and is_of_other and not self.hold("nvidia-card"):

@@ -225,6 +225,11 @@ class Failure(Value):
     """The problems that the failure causes."""
     legacy: bool = False
     """Whether only GPUs without support in current drivers are affected."""
+    about: Annotated[re.Pattern[str], re.compile] | None = None
+    """The pattern of the files and packages that the failure is about.
+
+    The failure is not certain if the lines with the sign name another file or package.
+    """
     unless: tuple[str, ...] = ()
     """The circumstances and observations that rule out the failure."""
     consequences: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from gpuinstall.catalog.failures.classify import (
     Circumstances,
     causes_of,
     find_matches,
+    rank,
 )
 from gpuinstall.catalog.failures.table import (
     load_circumstances,
@@ -13,6 +14,7 @@ from gpuinstall.catalog.failures.table import (
     load_lookalikes,
     load_problems,
 )
+from gpuinstall.diagnose.explanation import library_placeholders
 
 
 def subjects():
@@ -22,6 +24,14 @@ def subjects():
     keys = {key for fix in fixes for key in fix.commands}
     names = {kind.name for kind in load_kinds()}.union(load_circumstances())
     return sorted(keys & names - {*ORIGINS})
+
+
+def explained(text, here=None):
+    """Return the causes of a text with the packages of missing libraries."""
+    circumstances = Circumstances(text)
+    matches = rank(find_matches(load_failures(), circumstances))
+    words = library_placeholders(matches[0], circumstances, {}) if matches else {}
+    return causes_of(matches, circumstances, here, words)
 
 
 def lookalikes(text):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.table import load_failures
-from tests.unit.catalog.failures.subjects import lookalikes
+from tests.unit.catalog.failures.subjects import explained, lookalikes
 from tests.unit.plan.machines import jetson, machine
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
@@ -149,7 +149,7 @@ def test_cause_and_fix_depend_on_the_platform():
     here = Machine("linux", "x86_64", distribution="Ubuntu 22.04")
     wrong = {}
     for row in KINDS:
-        causes = classify(row["says"], here=here)
+        causes = explained(row["says"], here)
         fix = "\n".join(causes[0].fix) if causes else ""
         is_right = (
             row.get("is") in {None, *(cause.id for cause in causes[:1])}
@@ -175,10 +175,9 @@ def test_logs_are_classified_with_any_line_breaks(every):
 
 
 def test_fix_depends_on_library_and_dependent_package():
-    onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[
-        0
-    ].fix
-    other = classify("libcublasLt.so.12: cannot open shared object file")[0].fix
+    text = "libcublasLt.so.12: cannot open shared object file"
+    onnx = explained(f"onnxruntime: {text}")[0].fix
+    other = explained(text)[0].fix
 
     assert "# the onnxruntime-gpu of the CUDA" in onnx[0]
     assert any("nvidia-cublas-cu12" in line for line in onnx)

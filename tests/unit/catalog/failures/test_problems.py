@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
-from gpuinstall.catalog.failures.classify import (
-    classify,
-)
 from gpuinstall.catalog.failures.problems import (
     FixContext,
     code_told,
@@ -28,13 +25,14 @@ from gpuinstall.catalog.failures.table import (
 from gpuinstall.environments.environment import create_hint_placeholders
 from gpuinstall.verify.diagnosis import VerificationContext
 from gpuinstall.verify.interpreter import FoundTorch
-from tests.unit.catalog.failures.subjects import subjects
+from tests.unit.catalog.failures.subjects import explained, subjects
 
 FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
 PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 TOLD = {name for row in load_readings() for name in row.fills}
-"""Values from a text. Lines that need a missing value are omitted."""
+TOLD |= {"package", "gpu-variable", "supported-gpus", "other-gpus"}
+"""Values from a text or machine, without which a line is omitted."""
 KEYS = {
     *TOLD,
     *(key for known in load_distributions() for key in (known.key, known.manager)),
@@ -248,5 +246,5 @@ def test_check_message_determines_problem_code():
 
 
 def test_library_name_in_fix_excludes_final_period():
-    commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
+    commands = explained("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
     assert commands[0].endswith("   # contains libcudnn_cnn_infer.so.8")

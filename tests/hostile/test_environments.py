@@ -103,10 +103,10 @@ def victim(here, tmp_path):
 def test_environment_with_a_forged_python_is_not_started(victim, tmp_path):
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
-    refused = victim.refusal("env", "rollback", exit_code=2)
-    assert refused["code"] == "no-previous"
     assert victim.refusal("install", exit_code=4)["code"] == "python-replaced"
     untrusted = victim.having(GPUINSTALL_TRUST_FOLDER="0")
+    refused = untrusted.refusal("env", "rollback", exit_code=2)
+    assert refused["code"] == "no-previous"
     refused = untrusted.refusal("install", exit_code=2)
     assert refused["code"] == "folder-not-trusted"
     assert not (tmp_path / "executed").exists()

@@ -1,25 +1,32 @@
 """Tests of environments that containers use."""
 
+import os
+import signal
+import time
+from contextlib import suppress
+
 import pytest
 
 from tests.lab.driver import NO_GPU
-from tests.lab.wheels import make_wheel
+from tests.lab.whole import faults, publish_big, started, write_notes
+
+FILES = 1000
+HOST = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
+"""The start of a command on a host with another name."""
 
 
 @pytest.fixture
 def project(workshop, stand_in_folder, play):
     """Create an environment with torch, alpha 1.0, and a notebook."""
     play(NO_GPU)
-    for version in ("1.0", "2.0"):
-        files = {"alpha/__init__.py": version}
-        make_wheel(stand_in_folder / "simple", "alpha", version, modules=files)
-    workshop.document("install", "torch==2.14.1", "alpha==1.0")
-    (workshop.folder / ".venv" / "notes.ipynb").write_text("mine")
+    publish_big(stand_in_folder / "simple", FILES)
+    workshop.document("install", "torch==2.14.1", "big==1.0", "alpha==1.0")
+    write_notes(workshop.folder / ".venv")
     return workshop
 
 
 def with_new_home(project, name):
-    """Return the project as another container uses it: without records and caches."""
+    """Return the project as another container uses it."""
     home = project.caches.with_name(name)
     return project.having(
         XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache")
@@ -35,7 +42,7 @@ STARTED = "in an environment that gpuinstall did not create"
 
 
 def test_fresh_home_adopts_the_environment(project):
-    notes = project.folder / ".venv" / "notes.ipynb"
+    notes = project.folder / ".venv" / "notes.txt"
     inode = notes.stat().st_ino
     for name in ("second", "third"):
         container = with_new_home(project, name)
@@ -56,3 +63,43 @@ def test_fresh_home_adopts_the_environment(project):
     container = with_new_home(project, "fourth").having(GPUINSTALL_TRUST_FOLDER="0")
     container.succeed("sync", "--replace", "--discard-previous")
     assert STARTED not in said_by(container, "run", "python", "--version")
+
+
+def kill(project, words, before=()):
+    """Kill a command while it changes the environment."""
+    journal = project.folder / ".venv.gpuinstall" / "changing"
+    for version in ("2.0", "1.0") * 5:
+        running = started(
+            project, (*words, f"big=={version}", f"alpha=={version}"), before
+        )
+        while not journal.exists() and running.poll() is None:
+            time.sleep(0.0005)
+        time.sleep(0.02)
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        if journal.exists():
+            return
+    pytest.fail("no command was killed during its change")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "words", [("sync",), ("run", "python", "-V"), ("env", "rollback")]
+)
+def test_next_container_recovers_a_killed_change(project, words):
+    kill(with_new_home(project, "first"), ("install",), (*HOST, "first"))
+    verified = project.run("verify")
+    assert verified.status == 4
+    assert "gpuinstall env rollback" in verified.err
+    second = with_new_home(project, "second")
+    running = started(second, words, (*HOST, "second"))
+    assert running.wait() == 0
+    assert not (project.folder / ".venv.gpuinstall" / "changing").exists()
+    assert faults(project.folder / ".venv", FILES) == []
+    second.succeed("install", "big==2.0", "alpha==2.0")
+    second.succeed("install", "big==1.0", "alpha==2.0")
+    with_new_home(project, "third").succeed("env", "rollback")
+    assert faults(project.folder / ".venv", FILES) == []
+    assert project.python("import alpha; print(open(alpha.__file__).read())") == "2.0"
+    assert project.python("import big; print(open(big.__file__).read())") == "2.0"

@@ -23,6 +23,7 @@ from gpuinstall.base.environment_paths import (
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically, xdg_folder
+from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
@@ -88,7 +89,7 @@ def was_created_here(venv: Path) -> bool:
 
 
 def is_recorded(venv: Path) -> bool:
-    """Return whether this user created or adopted an environment at its path."""
+    """Return whether this user created or adopted an environment here."""
     marker = read_marker(venv)
     identities = _read_identities(venv)
     return marker is not None and (
@@ -119,7 +120,7 @@ def describe_unfinished_change(venv: Path) -> str:
         return ""
     if _is_locked(place):
         return f"another command is changing {venv}"
-    return f"a change to {venv} was interrupted; {format_undo_command(place)} completes it or rolls it back"
+    return f"{_describe_interruption(place)}; {format_recovery_command(place)} completes it or rolls it back"
 
 
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
@@ -166,8 +167,8 @@ def check_finished(venv: Path) -> None:
     place = _find_unfinished_paths(venv)
     if place is None:
         return
-    message = f"a change to {venv} was interrupted"
-    hint = f"{format_undo_command(place)}   # completes it or rolls it back"
+    message = _describe_interruption(place)
+    hint = f"{format_recovery_command(place)}   # completes it or rolls it back"
     if _is_locked(place):
         message = f"another command is changing {venv}"
         hint = "Wait for it to end; then run this command again"
@@ -177,6 +178,13 @@ def check_finished(venv: Path) -> None:
         why="some of its files are old, and some are new",
         hint=hint,
     )
+
+
+def _describe_interruption(place: EnvironmentPaths) -> str:
+    owner = ""
+    if is_foreign(place.current_change, place.folder):
+        owner = f" by {owner_of(place.current_change)}"
+    return f"a change to {place.venv}{owner} was interrupted"
 
 
 def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
@@ -189,6 +197,14 @@ def format_undo_command(place: EnvironmentPaths) -> str:
     if place.is_managed:
         return f"gpuinstall env rollback{format_venv_option(place.venv)}"
     return f"gpuinstall env rollback --into --python {quote_word(place.find_interpreter())}"
+
+
+def format_recovery_command(place: EnvironmentPaths) -> str:
+    """Return the command that completes or rolls back an interrupted change."""
+    command = format_undo_command(place)
+    if is_foreign(place.current_change, place.folder):
+        return f"GPUINSTALL_TRUST_FOLDER=1 {command}"
+    return command
 
 
 def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:

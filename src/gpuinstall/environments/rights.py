@@ -17,17 +17,21 @@ from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
 from gpuinstall.base.shell import quote_word
 
 
-def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
+def check_rights(
+    paths: EnvironmentPaths, *, is_replaced: bool = False, trusts_others: bool = False
+) -> None:
     """Check that this user can change or create an environment.
 
     Args:
         paths: The environment.
         is_replaced: Whether its interpreter is not started, because a new environment replaces it.
+        trusts_others: Whether to change another user's environment.
 
     Raises:
         InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
     """
-    check_owner(paths)
+    if not trusts_others:
+        check_owner(paths)
     for folder in _find_written_folders(paths):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InstallationError(
@@ -72,10 +76,15 @@ def check_owner(paths: EnvironmentPaths) -> None:
     """Check that no other user owns an environment."""
     root = paths.root
     if os.path.lexists(root) and is_foreign(root, root.parent):
+        hint = _format_fix(root)
+        if os.access(root, os.W_OK):
+            hint = (
+                f"export GPUINSTALL_TRUST_FOLDER=1   # trusts {owner_of(root)}\n{hint}"
+            )
         raise InstallationError(
             "environment-of-another-user",
             f"{root} cannot be changed: it belongs to {owner_of(root)}",
-            hint=_format_fix(root),
+            hint=hint,
         )
 
 

@@ -59,7 +59,11 @@ def lock_state(
         report_changed_packages(state.existing, project.reporter)
         yield state, project
         return
-    check_rights(place, is_replaced=options.replace)
+    check_rights(
+        place,
+        is_replaced=options.replace,
+        trusts_others=project.sources.policy.trusts_other_users,
+    )
     check_records()
     with environment_lock(place, project.reporter) as meanwhile:
         may_have_changed = any(meanwhile)

@@ -36,8 +36,7 @@ from gpuinstall.base.files import (
     read_document,
     write_atomically,
 )
-from gpuinstall.base.owners import is_mine
-from gpuinstall.base.removal import is_folder, is_link, tree_size
+from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
@@ -164,21 +163,23 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     sync_folder(folder)
 
 
-def read_journal(folder: Path, *, allows_foreign: bool = False) -> Journal | None:
-    """Read a journal of this user, even if its environment was moved.
+def read_journal(folder: Path, *, is_trusted: bool = True) -> Journal | None:
+    """Read a journal, even if its environment was moved.
 
     Args:
         folder: The folder of the journal.
-        allows_foreign: Whether to read a journal that the state folder does not list, such as
-            one of another container, if its paths are inside the environment.
+        is_trusted: Whether to read a journal that the state folder does not list, such as one
+            of another container, if its paths are inside the environment and it has no links.
     """
     with suppress(OSError, ValueError):
         text, journal = _parse_journal(folder)
-        names = (*journal.added, *journal.own)
-        is_safe = is_mine(folder / _RECORD) and not is_link(previous_files(folder))
-        is_safe &= not any(map(leads_outside, names))
+        copies = previous_files(folder)
+        is_safe = is_trusted and not any(
+            map(leads_outside, (*journal.added, *journal.own, *journal.modified))
+        )
+        is_safe = is_safe and not any(map(is_link, (copies, *iter_files(copies))))
         is_recorded = find_recorded_path(_text_digest(text)) is not None
-        if is_folder(folder) and (is_recorded or (allows_foreign and is_safe)):
+        if is_folder(folder) and (is_recorded or is_safe):
             return journal
     return None
 

@@ -29,7 +29,7 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
-from gpuinstall.base.owners import owner_of
+from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.removal import (
     find_mounts,
     is_folder,
@@ -50,7 +50,7 @@ from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
 )
-from gpuinstall.environments.records import find_recorded_path, format_undo_command
+from gpuinstall.environments.records import format_undo_command
 from gpuinstall.install.file_change import (
     Change,
     check_inside,
@@ -455,16 +455,19 @@ def _finish_change(
 def _read_recoverable(place: EnvironmentPaths, *, is_own: bool) -> Journal:
     """Read the journal of a change that this command may recover."""
     folder = place.current_change
-    policy = read_policy(os.environ, place.folder)
-    journal = read_journal(folder, allows_foreign=policy.trusts_folder)
+    is_trusted = _is_trusted(folder, place)
+    journal = read_journal(folder, is_trusted=is_trusted)
     if journal is None:
-        aside = folder.with_name("changing.others")
-        move = f"mv {quote_word(folder)} {quote_word(aside)}"
+        hint = f"GPUINSTALL_TRUST_FOLDER=1 {format_undo_command(place)}   # completes it or rolls it back"
+        if is_trusted:
+            aside = folder.with_name("changing.others")
+            move = f"mv {quote_word(folder)} {quote_word(aside)}"
+            hint = f"{move}   # keeps its files; then run it again"
         raise UsageError(
             "others-change",
             f"{folder} is an interrupted change by {owner_of(folder)}",
             why="its journal could list any file of the environment for removal",
-            hint=f"{move}   # keeps its files; then run it again",
+            hint=hint,
         )
     touched_ns = read_touched(folder)
     if not is_own and journal.host.may_run(touched_ns):
@@ -476,6 +479,13 @@ def _read_recoverable(place: EnvironmentPaths, *, is_own: bool) -> Journal:
             hint="Wait for it to end, or ten minutes after a crash; then run it again",
         )
     return journal
+
+
+def _is_trusted(journal: Path, place: EnvironmentPaths) -> bool:
+    """Return whether this user trusts the journal of an unrecorded change."""
+    policy = read_policy(os.environ, place.folder)
+    is_own = policy.trusts_other_users or not is_foreign(journal, place.folder)
+    return is_own and policy.runs(place.venv)
 
 
 def _keep_edits(
@@ -726,10 +736,12 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
         reporter: Reports files and packages that are not restored.
 
     Raises:
-        UsageError: This user has made no change, another tool recreated the environment, or a file is behind a link.
+        UsageError: There is no trusted journal, another tool recreated the environment, or a file is behind a link.
         InstallationError: A file cannot be written.
     """
-    journal = read_journal(place.last_change)
+    last = place.last_change
+    is_trusted = is_journal(last) and _is_trusted(last, place)
+    journal = read_journal(last, is_trusted=is_trusted)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
         raise _nothing_to_undo(f"gpuinstall recorded none by this user in {place.venv}")
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
@@ -750,9 +762,8 @@ def _nothing_to_undo(reason: str) -> UsageError:
 
 def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
     """Return whether an environment was not recreated since the change."""
-    marker = read_marker(place.venv)
-    if marker:
-        return find_recorded_path(marker.id) is not None
+    if read_marker(place.venv):
+        return True
     if journal.is_rebuild:
         return read_folder_identity(place.root) == journal.identity
     # An unmanaged environment has no marker.

@@ -1097,12 +1097,35 @@ def test_foreign_journal_with_a_path_outside_is_rejected(place, fresh_home):
 
 
 def test_another_users_change_is_reported_with_its_user(place, fresh_home, monkeypatch):
-    monkeypatch.setattr(journals, "is_mine", lambda _path: False)
+    monkeypatch.setattr(transaction, "is_foreign", lambda _path, _folder: True)
     error = refusal(heal_now, place)
     assert error.code == "others-change"
     owner = place.current_change.owner()
     assert error.message.endswith(f"is an interrupted change by {owner}")
+    assert (error.hint or "").startswith("GPUINSTALL_TRUST_FOLDER=1 gpuinstall env")
     assert tree(place) != fresh_home
+    monkeypatch.setenv("GPUINSTALL_TRUST_FOLDER", "1")
+    heal_now(place)
+    assert tree(place) == fresh_home
+
+
+def test_foreign_journal_with_a_link_is_rejected(place, fresh_home, tmp_path):
+    (place.current_change / "before" / "link").symlink_to(tmp_path)
+    assert refusal(heal_now, place).code == "others-change"
+    assert tree(place) != fresh_home
+
+
+def test_fresh_home_rolls_back_a_trusted_change(place, tmp_path, monkeypatch):
+    mark(place, "first")
+    before = tree(place)
+    change(place)
+    mark(place, "second")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "fresh"))
+    monkeypatch.setenv("GPUINSTALL_TRUST_FOLDER", "0")
+    assert refusal(back, place).code == "no-previous"
+    monkeypatch.delenv("GPUINSTALL_TRUST_FOLDER")
+    back(place)
+    assert tree(place) == before
 
 
 def test_change_requires_a_writable_state_folder(place, tmp_path, monkeypatch):

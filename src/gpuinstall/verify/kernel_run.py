@@ -7,12 +7,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import make_private_folder, own_cache_folder
-from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.finding import CheckResult, CheckStatus
+from gpuinstall.base.values import Value, convert, replace
 from gpuinstall.machine.children import (
     describe_end,
     is_timeout,
@@ -150,26 +152,56 @@ class KernelRun(Value):
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
-    """Parse a child's report. An unfinished check counts as failed."""
+    """Parse a child's report. An unfinished check counts as failed.
+
+    torch can change any value, so a malformed line is a failure, too.
+    """
     records = []
-    facts: dict[str, Any] = {}
     last = "start"
-    for line in json_lines(finished, MARK):
-        if "name" in line:
-            records.append(CheckResult(**line))
+    failure = ""
+    architectures = unproven = None
+    for text in json_lines(finished, MARK):
+        try:
+            line = convert(text, _Line)
+        except ValueError as error:
+            failure = f"torch reported a malformed value: {error}"
+            break
+        if line.architectures is not None:
+            architectures = line.architectures
+        unproven = line.unproven or unproven
+        last = line.begin or last
+        if line.name:
+            records.append(line.check)
             last = "exit"
-        else:
-            facts |= line
-            last = line.get("begin", last)
     if not (finished.ok and records):
-        message = describe_end(finished, seconds)
+        failure = failure or describe_end(finished, seconds)
+    if failure:
         records.append(
-            CheckResult(last, "failed", message=message, evidence=finished.err)
+            CheckResult(last, "failed", message=failure, evidence=finished.err)
         )
-    architectures = facts.get("architectures")
     return KernelReport(
         records=tuple(records),
-        architectures=None if architectures is None else tuple(architectures),
+        architectures=architectures,
         hung=is_timeout(finished),
-        unproven=facts.get("unproven"),
+        unproven=unproven,
     )
+
+
+class _Line(Value):
+    """Line of a child's report: a started or finished check, or a fact."""
+
+    begin: str = ""
+    name: str = ""
+    status: CheckStatus = "failed"
+    seconds: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    message: str | None = None
+    evidence: str = ""
+    architectures: tuple[str, ...] | None = None
+    unproven: str | None = None
+
+    @property
+    def check(self) -> CheckResult:
+        """The result of a finished check."""
+        return CheckResult(
+            self.name, self.status, self.seconds, self.message, evidence=self.evidence
+        )

@@ -1,7 +1,12 @@
+import json
 from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.process import Finished
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import (
     Backend,
@@ -12,11 +17,14 @@ from gpuinstall.base.versions import (
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import (
     VerificationContext,
+    diagnose,
     diagnose_checks,
     report_wrong_build,
 )
 from gpuinstall.verify.interpreter import FoundTorch
-from gpuinstall.verify.kernel_run import KernelReport
+from gpuinstall.verify.kernel_run import KernelReport, read_kernel_report
+from gpuinstall.verify.kernels.context import MARK
+from gpuinstall.verify.verdict import Verdict, VerifiedEnvironment
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 PYTHON = Path("/data/envs/it/bin/python")
@@ -156,3 +164,28 @@ def test_package_check_failure_has_expected_cause():
 def test_fix_reinstalls_torch_and_the_crashing_extension():
     check = failed("torch-scatter-import", "killed by SIGSEGV", program="torch_scatter")
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")
+
+
+KEYS = (
+    "name status seconds message evidence begin unproven architectures id fixes other"
+)
+VALUES = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=9) | st.just("failed"),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=4,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS.split()), VALUES)))
+def test_any_report_results_in_a_verdict(lines):
+    failure = {"name": "sort", "status": "failed", "message": NO_IMAGE}
+    out = "".join(f"{MARK}{json.dumps(line)}\n" for line in [*lines, failure])
+    report = read_kernel_report(Finished(("python",), 0, out, ""), 180)
+
+    document = Verdict(
+        VerifiedEnvironment(architectures=report.architectures or ()),
+        (diagnose(CARD, report, PROOF),),
+    ).to_dict()
+
+    written = json.dumps(document, allow_nan=False)
+    assert Verdict.from_dict(json.loads(written)).status == document["status"]

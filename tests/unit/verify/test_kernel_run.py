@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,29 @@ def test_truncated_last_line_is_ignored():
 def test_any_exit_status_of_unfinished_check_is_failure(status, err):
     found = read_kernel_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed, "also where it ends well in the middle of a check"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"architectures": 8.6},
+        {"architectures": "sm_90"},
+        {"architectures": [9]},
+        {"begin": 1},
+        {"unproven": 1},
+        {"name": "sort", "status": "good"},
+        {"name": "sort", "status": "passed", "seconds": "1"},
+        {"name": "sort", "status": "passed", "seconds": float("nan")},
+        {"name": "sort", "status": "passed", "message": ["x"]},
+        {"name": 7, "status": "passed"},
+    ],
+)
+def test_malformed_report_is_a_failure_of_torch(line):
+    found = read_kernel_report(ended(BEGIN, END, {"begin": "sort"}, line), 180)
+
+    assert found.failed
+    assert found.records[-1].name == "sort"
+    assert "malformed" in (found.records[-1].message or "")
 
 
 def test_child_environment_excludes_misleading_variables(tmp_path, monkeypatch):

@@ -209,9 +209,12 @@ def is_compat(library: str | None) -> bool:
 def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Parse the output of the child process that queries libcuda."""
     answers = json_lines(finished)
-    if answers:
-        return read_object(LibcudaFacts, answers[-1])
     error = describe_end(finished, DRIVER_SECONDS)
+    try:
+        if answers:
+            return read_object(LibcudaFacts, answers[-1])
+    except ValueError as malformed:
+        error = str(malformed)
     return LibcudaFacts(fault=classify_fault(finished), error=error)
 
 
@@ -224,8 +227,12 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
             gpus.append(answer)
         else:
             document |= answer
-    facts = read_object(NvmlFacts, {**document, "gpus": gpus})
-    if "end" in document:
-        return facts
     error = describe_end(finished, DRIVER_SECONDS)
+    facts = NvmlFacts()
+    try:
+        facts = read_object(NvmlFacts, {**document, "gpus": gpus})
+        if "end" in document:
+            return facts
+    except ValueError as malformed:
+        error = str(malformed)
     return replace(facts, fault=classify_fault(finished), error=error)

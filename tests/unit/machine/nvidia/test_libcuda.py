@@ -68,6 +68,7 @@ def test_libcuda_output_is_parsed():
             "wrong ELF class",
         ),
         (ended("half an ans", -11), "unasked", "killed by SIGSEGV"),
+        (answered(init=-1), "unasked", "init is -1, not a non-negative integer"),
     ],
 )
 def test_failed_query_has_a_cause(child, fault, error):

@@ -1,13 +1,19 @@
 """Tests of environments that containers use."""
 
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
+from gpuinstall.base import uv
+from gpuinstall.environments.environment import read_marker
 from tests.lab.driver import NO_GPU
+from tests.lab.processes import succeed
+from tests.lab.projects import make_project
 from tests.lab.whole import faults, publish_big, started, write_notes
 
 FILES = 1000
@@ -103,3 +109,33 @@ def test_next_container_recovers_a_killed_change(project, words):
     assert faults(project.folder / ".venv", FILES) == []
     assert project.python("import alpha; print(open(alpha.__file__).read())") == "2.0"
     assert project.python("import big; print(open(big.__file__).read())") == "2.0"
+
+
+def test_copied_project_imports_its_own_code(workshop, play):
+    play(NO_GPU)
+    make_project(workshop.folder, "lb", [])
+    workshop.document("install", "torch==2.14.1", "-e", ".")
+    code = ("run", "python", "-c", "import lb; print(lb.__file__)")
+    assert said_by(workshop, *code) == f"{workshop.folder}/lb.py"
+    copy = replace(workshop, folder=workshop.folder.with_name("copy"))
+    shutil.copytree(workshop.folder, copy.folder, symlinks=True)
+    done = copy.run(*code)
+    assert done.status == 2
+    assert f"lb would be imported from {workshop.folder}" in done.err
+    copy.succeed("sync")
+    assert said_by(copy, *code) == f"{copy.folder}/lb.py"
+    markers = [read_marker(one.folder / ".venv") for one in (workshop, copy)]
+    assert len({marker.id for marker in markers if marker}) == 2
+    assert "already up to date" in said_by(workshop, "sync")
+    assert said_by(workshop, *code) == f"{workshop.folder}/lb.py"
+
+
+def test_pip_removed_by_uv_is_not_reported(project):
+    python = project.folder / ".venv" / "bin" / "python"
+    locks = list(project.folder.glob("pylock.*.toml"))
+    command = [uv.uv(), "pip", "sync", "--python", python, *locks]
+    index = project.environment["UV_DEFAULT_INDEX"]
+    succeed(command, env={**project.environment, "UV_INDEX_URL": index})
+    assert not list(python.parents[1].glob("lib/*/site-packages/pip"))
+    assert "missing" not in said_by(project, "sync")
+    succeed([python, "-m", "pip", "--version"])

@@ -34,6 +34,7 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_environment_trust, enter_project_folder
 from gpuinstall.cli.options import SOURCING_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
+from gpuinstall.environments.records import is_recorded
 from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:
@@ -73,11 +74,8 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             paths = options.read_paths()
             machine = read_machine(options.terminal)
             _recover_environment(paths, options.terminal)
-            misplaced = _check_environment(paths, machine, options).misplaced_projects
-            if misplaced:
-                options.terminal.warn(
-                    f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
-                )
+            existing = _check_environment(paths, machine, options)
+            _check_projects(existing, options.terminal)
             check_environment_trust(paths.venv, options.terminal)
     _execute(command_words, paths)
 
@@ -216,6 +214,28 @@ def _check_environment(
             "this environment has not been verified on a GPU yet; run gpuinstall sync"
         )
     return existing
+
+
+def _check_projects(existing: ExistingEnvironment, reporter: Reporter) -> None:
+    """Check that a copied environment does not import the original's projects.
+
+    Raises:
+        UsageError: A project would be imported from the original folder.
+    """
+    venv, misplaced = existing.paths.venv, existing.misplaced_projects
+    for package in existing.find_packages(misplaced):
+        folder, is_editable = package.read_source() or (None, False)
+        if folder and is_editable and exists(folder) and not is_recorded(venv):
+            raise UsageError(
+                "project-elsewhere",
+                f"{package.name} would be imported from {folder}",
+                why=f"{venv} was copied",
+                hint=f"gpuinstall sync{format_venv_option(venv)}   # installs it from this folder",
+            )
+    if misplaced:
+        reporter.warn(
+            f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
+        )
 
 
 def _make_environment_error(existing: ExistingEnvironment) -> UsageError:

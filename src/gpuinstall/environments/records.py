@@ -200,7 +200,7 @@ def format_undo_command(place: EnvironmentPaths) -> str:
 
 
 def format_recovery_command(place: EnvironmentPaths) -> str:
-    """Return the command that completes or rolls back an interrupted change."""
+    """Return the command that finishes an interrupted change."""
     command = format_undo_command(place)
     if is_foreign(place.current_change, place.folder):
         return f"GPUINSTALL_TRUST_FOLDER=1 {command}"

@@ -80,8 +80,6 @@ def lock_state(
 def report_changed_packages(existing: ExistingEnvironment, reporter: Reporter) -> None:
     """Report the packages that another tool changed or damaged."""
     changed = {**existing.changed_versions, **existing.damaged}
-    if existing.lacks_pip:
-        changed["pip"] = "pip is missing"
     if changed and existing.paths.is_managed:
         text = f"{join_names([*changed.values()])}; restoring the locked versions"
         reporter.step("Changed", text)

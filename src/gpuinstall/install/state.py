@@ -379,10 +379,10 @@ def read_valid_stamp(
 def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> None:
     """Record that an environment failed verification on this machine."""
     marker = read_marker(venv)
-    file = stamp_file(marker.id, machine) if marker else None
-    stamp = read_stamp(file) if file else None
-    if file and stamp:
-        replace(stamp, verdict=verdict).write(file)
+    # A copy of an environment has the same ID.
+    stamp = read_valid_stamp(venv, marker, machine) if marker else None
+    if marker and stamp:
+        replace(stamp, verdict=verdict).write(stamp_file(marker.id, machine))
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:

@@ -5,6 +5,7 @@ user's home.
 """
 
 import os
+import sys
 from pathlib import Path
 
 USER_HOME = Path(os.environ.setdefault("LAB_USER_HOME", str(Path.home())))
@@ -28,6 +29,13 @@ def move_in(home: Path):
     os.environ.pop("CI", None)
     os.environ["PATH"] = os.pathsep.join(_without_slurm(home))
     os.environ["HOME"] = str(home)
+    # Hints contain the path of a command that is not on PATH.
+    programs = home / "programs"
+    programs.mkdir(exist_ok=True)
+    link = programs / "gpuinstall"
+    if not link.exists():
+        link.symlink_to(Path(sys.executable).with_name("gpuinstall"))
+    os.environ["PATH"] += f"{os.pathsep}{programs}"
 
 
 def _without_slurm(home: Path):

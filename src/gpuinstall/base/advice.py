@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Container, Mapping, Sequence
+from os.path import isdir
 from pathlib import Path
 
 from gpuinstall.base.shell import ShellName, join_command, quote_word
 from gpuinstall.base.text import redact
 from gpuinstall.base.values import Value
+from gpuinstall.base.version import __version__
 
 NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
@@ -61,6 +65,28 @@ def uv_program() -> str:
     from uv import find_uv_bin
 
     return str(find_uv_bin())
+
+
+def gpuinstall_program() -> str:
+    """Return the name or path with which the user can run gpuinstall."""
+    from shutil import which
+
+    return PROGRAM if which(PROGRAM) else str(find_command_file())
+
+
+def find_command_file() -> Path:
+    """Return the path of the gpuinstall command that updates preserve."""
+    home = find_tool_folder()
+    name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
+    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
+
+
+def find_tool_folder() -> Path | None:
+    """Return the folder where bootstrap.py installed gpuinstall, or None."""
+    environment = Path(sys.prefix)
+    is_from_bootstrap = environment.name.startswith(f"{__version__}-")
+    home = environment.parent
+    return home if is_from_bootstrap and isdir(home / "bin") else None
 
 
 def expand_hint(
@@ -128,7 +154,17 @@ def expand_install_hint(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]
 
 
 def convert_for_shell(lines: str, shell: ShellName) -> str:
-    """Convert a hint for POSIX shells to the syntax of another shell."""
+    """Convert the commands of a hint to lines that the user's shell can run.
+
+    A program that is not on PATH gets its path.
+    """
+    for name, find in (PROGRAM, gpuinstall_program), ("uv", uv_program):
+        pattern = rf"(?m)(?:^|(?<=&& )){name}(?= )"
+        if re.search(pattern, lines):
+            program = quote_word(find(), shell)
+            if shell == "powershell" and program.startswith("'"):
+                program = f"& {program}"
+            lines = re.sub(pattern, program.replace("\\", r"\\"), lines)
     if shell == "powershell":
         return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
     return lines

@@ -114,11 +114,9 @@ def run_command_line(arguments: list[str]) -> int:
 
 
 def _run_and_print_path_command(arguments: list[str]) -> int:
-    status = _run_and_report(arguments)
     if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
-        # Print the path after an error too, because commands in hints need PATH.
         _print_path_command(arguments)
-    return status
+    return _run_and_report(arguments)
 
 
 def _run_and_report(arguments: list[str]) -> int:
@@ -230,16 +228,13 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
         command = _find_nearest_command(word)
         # A similar word after the first can be an option's value or another package.
         if command and (word == arguments[0] or word.lower() == command):
-            from gpuinstall.cli.self import format_program_name
-
             rest = list(arguments)
             rest.remove(word)
-            program = format_program_name()
             raise UsageError(
                 "command-or-package",
                 f"{word} was not installed as a package: {command} is a command and must come first",
-                hint=f"{program} {join_command([command, *rest])}   # the command\n"
-                f"{program} {join_command(['install', *arguments])}   # a package of that name",
+                hint=f"gpuinstall {join_command([command, *rest])}   # the command\n"
+                f"gpuinstall {join_command(['install', *arguments])}   # a package of that name",
             )
     return ["install", *arguments]
 

@@ -6,11 +6,12 @@ import os
 import re
 import sys
 from contextlib import suppress
-from os.path import exists, isdir
+from os.path import exists
 from pathlib import Path
 
 import click
 
+from gpuinstall.base.advice import NOTE, find_command_file, find_tool_folder
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     display_path,
@@ -21,7 +22,6 @@ from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import detect_shell, format_path_command, quote_word
 from gpuinstall.base.text import join_names
-from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
 
@@ -33,32 +33,17 @@ _LEFTOVER_PATTERN = r"\.new-\w{8}"
 command = click.Group("self", help=COMMANDS["self"])
 
 
-def find_command_file() -> Path:
-    """Return the path of the gpuinstall command that updates preserve."""
-    home = find_tool_folder()
-    name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
-    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
-
-
-def find_tool_folder() -> Path | None:
-    """Return the folder where bootstrap.py installed gpuinstall, or None."""
-    environment = Path(sys.prefix)
-    is_from_bootstrap = environment.name.startswith(f"{__version__}-")
-    home = environment.parent
-    return home if is_from_bootstrap and isdir(home / "bin") else None
-
-
 def make_path_command() -> str | None:
     """Return a command that adds gpuinstall to PATH, if necessary."""
     folder = str(find_command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
-    return format_path_command(folder, detect_shell(os.environ))
-
-
-def format_program_name() -> str:
-    """Return the command name or path that runs gpuinstall in a shell."""
-    return quote_word(find_command_file()) if make_path_command() else "gpuinstall"
+    shell = detect_shell(os.environ)
+    profiles = {"bash": "~/.bashrc", "zsh": "~/.zshrc"}
+    user_shell = Path(os.environ.get("SHELL", "")).name
+    profile = profiles.get(user_shell, "~/.profile") if shell == "sh" else "$PROFILE"
+    line = format_path_command(folder, shell)
+    return f"{line}{NOTE}also add it to {profile}"
 
 
 @define_command(

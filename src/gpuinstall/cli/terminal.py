@@ -117,6 +117,8 @@ class Terminal(Reporter, Value):
 
     def print_field(self, label: str, text: str) -> None:
         """Print one labeled line of the result."""
+        if label in _COMMAND_LABELS:
+            text = convert_for_shell(text, detect_shell(os.environ))
         self.print_line(f" {text}", head=f"{label:<11}")
 
     def print_rows(
@@ -179,6 +181,8 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._write_event("step", label=label, text=text, seconds=seconds)
             return
+        if label in _COMMAND_LABELS:
+            text = convert_for_shell(text, detect_shell(os.environ))
         text = sanitize(text)
         if seconds is not None:
             # Align the ends of all times.

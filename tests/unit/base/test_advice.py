@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from itertools import chain
 
 import pytest
@@ -108,3 +109,19 @@ def test_every_source_hint_is_prose_or_valid_command():
         assert check_hint_line(line) is None, line
         # The hint is printed as a whole command line.
         assert "--torch-index URL" not in line
+
+
+@pytest.mark.parametrize("shell", ["sh", "powershell"])
+def test_hint_contains_path_of_program_off_path(shell, tmp_path, monkeypatch):
+    hint = "gpuinstall sync\ncd p && uv pip list\nrun gpuinstall verify\nexport A=1"
+    names = ("gpuinstall", "uv")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lines = convert_for_shell(hint, shell).splitlines()
+    for line, name in zip(lines, names, strict=False):
+        assert re.search(rf"(^|&& ){sys.prefix}/bin/{name} (sync|pip list)$", line)
+    assert lines[2] == "run gpuinstall verify"
+
+    for name in names:
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    assert convert_for_shell(hint, "sh") == hint

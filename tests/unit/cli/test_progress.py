@@ -49,14 +49,14 @@ def test_output_without_terminal_contains_progress_lines(monkeypatch):
 
 
 def test_time_left_is_averaged_over_fifteen_seconds():
-    lines = []
+    lines = list[WorkMeter]()
     meter = WorkMeter("Download", {"torch": 1_000}, None, lines.append, 0.0)
     left = []
     for second in range(60):
         meter.start_t -= 1  # a second passes
         # The first ten seconds are faster, and later every other second is idle.
         meter.update(20 if second < 10 else 10 * (second % 2))
-        minutes, seconds = re.search(r", (\d\d):(\d\d) left", str(meter)).groups()
+        [[minutes, seconds]] = re.findall(r", (\d\d):(\d\d) left", str(meter))
         left.append(60 * int(minutes) + int(seconds))
         meter.display()
     meter.close()

@@ -35,7 +35,7 @@ def test_bootstrap_without_command_name_runs_install(line):
 @pytest.mark.parametrize(
     ("line", "command"),
     [
-        ("verfy --deep", "verify --deep"),
+        ("verfy", "verify"),
         ("plann six", "plan six"),
         ("lokc six", "lock six"),
         ("Intsall six", "install six"),

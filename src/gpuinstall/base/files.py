@@ -389,11 +389,21 @@ def expand_home(path: str) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises if it is unknown
 
 
+SHELL_FOLDER = ContextVar[Path | None]("SHELL_FOLDER", default=None)
+"""The shell's working folder, if the project is one of its parents."""
+
+
 def display_path(path: Path) -> str:
-    """Format a path relative to the working or home folder."""
-    for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+    """Format a path relative to the shell's working folder or the home folder.
+
+    Paths in a project above the shell's folder begin with ``..``.
+    """
+    here = SHELL_FOLDER.get() or Path.cwd()
+    for base, sign in ((here, ""), (Path.home(), "~/")):
         if path.is_relative_to(base) and path != base:
             return f"{sign}{path.relative_to(base)}"
+        if base == here and here != Path.cwd() and path.is_relative_to(Path.cwd()):
+            return os.path.relpath(path, here)
     return str(path)
 
 

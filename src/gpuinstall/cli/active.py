@@ -12,7 +12,7 @@ from pathlib import Path
 from gpuinstall.base.advice import Advice, environment_advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import display_path
+from gpuinstall.base.files import SHELL_FOLDER, display_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
@@ -59,9 +59,11 @@ def enter_project_folder(
     if folder != here:
         terminal.step("Folder", f"{display_path(folder)} ({here.name} has no request)")
         os.chdir(folder)
+    shell_folder = SHELL_FOLDER.set(here)
     try:
         yield here.relative_to(folder)
     finally:
+        SHELL_FOLDER.reset(shell_folder)
         os.chdir(here)
 
 

@@ -182,10 +182,12 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
     Raises:
         UsageError: The user declines.
     """
-    places = [
-        f"{display_path(folder)} ({format_size(size)})"
-        for folder, size in folders.items()
-    ]
+    places = []
+    for folder, size in folders.items():
+        path = display_path(folder)
+        # A folder above the shell's is named by its whole path.
+        path = str(folder) if path.startswith("..") else path
+        places.append(f"{path} ({format_size(size)})")
     names = " and ".join(places)
     if packages:
         names += f"; packages in no lock file: {', '.join(packages)}"

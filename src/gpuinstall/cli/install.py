@@ -261,10 +261,10 @@ def _format_cost(result: InstallResult) -> str:
 
 def format_activation_command(venv: Path) -> str:
     """Return the command that activates an environment in the user's shell."""
-    path = str(venv)
-    if venv.is_relative_to(Path.cwd()):
-        path = os.path.relpath(venv)
     shell = detect_shell(os.environ)
+    path = display_path(venv)
+    # ~ is not expanded within quotes.
+    path = str(venv) if path.startswith("~") else path
     return format_activation(path, shell, windows=isdir(venv / "Scripts"))
 
 

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.cli.active import find_active_environment, report_active_environment
+from gpuinstall.base.files import display_path
+from gpuinstall.cli.active import (
+    enter_project_folder,
+    find_active_environment,
+    report_active_environment,
+)
+from gpuinstall.cli.install import format_activation_command
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 
@@ -59,3 +65,18 @@ def test_other_active_environment_is_detected(tmp_path):
         values = {"VIRTUAL_ENV": virtual, "CONDA_PREFIX": prefix}
         environ = {name: str(value) for name, value in values.items() if value}
         assert find_active_environment(venv, environ) == active, environ
+
+
+def test_paths_in_subfolder_are_relative_to_the_shell(tmp_path, monkeypatch):
+    (tmp_path / "requirements.txt").write_text("torch\n")
+    here = tmp_path / "src" / "deep"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+
+    with enter_project_folder(Terminal(err=StringIO())):
+        shown = display_path(tmp_path / ".venv"), display_path(here / "a.txt")
+        command = format_activation_command(tmp_path / ".venv")
+
+    assert shown == ("../../.venv", "a.txt")
+    assert command == ". ../../.venv/bin/activate"
+    assert display_path(tmp_path / ".venv") == str(tmp_path / ".venv")

@@ -96,7 +96,7 @@ def install(
 ) -> InstallResult:
     """Install a request into a managed environment, and verify it on the GPUs.
 
-    The lock is written next to the environment.
+    The lock is written into the folder that contains ``venv``, which may be a link.
 
     Args:
         venv: The environment, whose backend is kept.
@@ -116,16 +116,16 @@ def install(
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras
 
-    paths = EnvironmentPaths.at(Path(venv))
+    venv = Path(venv).absolute()
     request, base = select_base_python(request)
     settings = Settings(
         request,
-        files=read_extras(paths.folder, request),
+        files=read_extras(venv.parent, request),
         only=bool(request.requirements),
-        venv=paths.venv,
+        venv=venv,
         base_python=base,
     )
-    with open_project(paths.folder, settings, reporter) as project:
+    with open_project(venv.parent, settings, reporter) as project:
         return installation.install(
             project, InstallOptions(replace=replace, upgrade=upgrade)
         )

@@ -270,7 +270,6 @@ def test_output_behind_a_link_is_refused(here):
         "export constraints -o out/limits.txt",
         "export constraints -o new",
         "install --venv out/env",
-        "sync --venv out",
     ):
         done = here.run(*words.split())
         assert done.status == 2, (words, done.err)

@@ -7,15 +7,16 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
-from os.path import isfile, islink
+from os.path import isdir, isfile, islink
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import create_link_error
+from gpuinstall.base.removal import is_mount
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
-_WORK = ".gpuinstall"
+WORK = ".gpuinstall"
+"""The name of a work folder in an environment, or its suffix next to one."""
 _STAGING = "staging-"
 _LONGEST_PATH = 4096
 # Do not use the process ID: all runs in a container can have the same one.
@@ -43,9 +44,9 @@ class Layout(Value):
 class EnvironmentPaths(Value):
     """Paths that gpuinstall uses for one environment.
 
-    The lock files of a managed environment are in its parent folder. ``work`` is on the
-    same file system, and contains staged environments, the journals of changes, and the
-    environment lock. Git ignores it.
+    The lock files of a managed environment are in the project. ``work`` is on the same
+    file system as the environment, and contains staged environments, the journals of
+    changes, and the environment lock. Git ignores it.
     """
 
     venv: Path
@@ -53,47 +54,60 @@ class EnvironmentPaths(Value):
     layout: Layout | None = None
     """The layout of an unmanaged environment. None if it is managed."""
     project: Path | None = None
-    """The folder with a ``.venv`` file that redirects to the environment."""
+    """The folder of the lock files. None: the parent of the environment."""
+    contains_work: bool = False
+    """Whether ``work`` is in the environment.
+
+    The environment is mounted, or its parent is read-only.
+    """
 
     @classmethod
-    def at(
-        cls,
-        venv: Path,
-        *,
-        is_named: bool = True,
-    ) -> EnvironmentPaths:
-        """Return the paths of a managed environment.
+    def find(cls, venv: Path, project: Path | None = None) -> EnvironmentPaths:
+        """Return the paths of a managed environment, which may be unsuitable.
 
-        Links are followed, so that the target is replaced and the link remains.
+        Links are followed, so that the target is changed and the link remains.
 
         Args:
             venv: The path.
-            is_named: Whether ``--venv`` gave this path.
+            project: The folder of the lock files. None: the parent of ``venv``.
+        """
+        project = project or venv.absolute().parent
+        place = Path(os.path.abspath(follow_redirect(venv)))  # noqa: PTH100  keeps links above
+        if islink(place):
+            place = Path(os.path.realpath(place))
+        inside = place / WORK
+        contains_work = isdir(inside)
+        if isdir(place) and not contains_work:
+            # Another command may have interrupted a change next to the environment.
+            is_beside = os.path.lexists(cls(place).work)
+            is_beside |= os.access(place.parent, os.W_OK)
+            contains_work = is_mount(place) or not is_beside
+        return cls(place, project=project, contains_work=contains_work)
+
+    @classmethod
+    def at(cls, venv: Path, project: Path | None = None) -> EnvironmentPaths:
+        """Return the paths of a managed environment that can be created.
+
+        Args:
+            venv: The path.
+            project: The folder of the lock files. None: the parent of ``venv``.
 
         Raises:
-            UsageError: The path is unsuitable for an environment, or is a link out of
-                its folder.
+            UsageError: The path is unsuitable for an environment.
         """
         try:
-            project = venv.absolute().parent if isfile(venv) else None
-            venv = follow_redirect(venv)
-            place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
-            if islink(venv):
-                place = venv.resolve()
-                if not place.is_relative_to(venv.parent.resolve()):
-                    error = create_link_error(venv)
-                    if is_named:
-                        error.hint = f"Run it again with --venv {quote_word(place)}: uses that environment"
-                    raise error
             # Raises UnicodeEncodeError for surrogates of undecodable bytes.
-            str(place).encode("utf-8")
+            str(venv).encode("utf-8")
+            paths = cls.find(venv, project)
+            place, work = paths.venv, paths.work
+            if islink(place):
+                raise _unusable_error(place, "a link points to itself")
             if not place.name:
                 raise _unusable_error(place, "it is the root of the file system")
             if os.pathsep in str(place):
                 raise _unusable_error(
                     place, f"a folder on PATH cannot have {os.pathsep!r} in its name"
                 )
-            work = cls(place).work
             with suppress(FileNotFoundError, NotADirectoryError):
                 if not stat.S_ISDIR(work.lstat().st_mode):
                     raise _unusable_error(
@@ -101,10 +115,9 @@ class EnvironmentPaths(Value):
                     )
         except UnicodeEncodeError:
             raise _unusable_error(venv, "uv requires a path in UTF-8") from None
-        except (OSError, RuntimeError) as error:
-            reason = getattr(error, "strerror", "a link points to itself")
-            raise _unusable_error(venv, reason) from None
-        return cls(place, project=project)
+        except OSError as error:
+            raise _unusable_error(venv, str(error.strerror)) from None
+        return paths
 
     @property
     def folder(self) -> Path:
@@ -170,8 +183,10 @@ class EnvironmentPaths(Value):
     def work(self) -> Path:
         """The folder for staged environments and journals."""
         if self.layout:
-            return self.layout.packages_folders[0] / _WORK
-        return self.venv.with_name(f"{self.venv.name}{_WORK}")
+            return self.layout.packages_folders[0] / WORK
+        if self.contains_work:
+            return self.venv / WORK
+        return self.venv.with_name(f"{self.venv.name}{WORK}")
 
     @property
     def staging(self) -> Path:
@@ -208,6 +223,8 @@ class EnvironmentPaths(Value):
     @property
     def previous(self) -> Path:
         """The path of the environment that the last rebuild replaced."""
+        if self.contains_work:
+            return self.work / "previous"
         return self.venv.with_name(f"{self.venv.name}.previous")
 
 
@@ -242,9 +259,14 @@ def _unusable_error(venv: Path, reason: str) -> UsageError:
     )
 
 
+def default_environment() -> str:
+    """Return the environment without ``--venv``, relative to the project."""
+    return os.environ.get("UV_PROJECT_ENVIRONMENT") or ".venv"
+
+
 def format_venv_option(venv: Path) -> str:
     """Return an environment's ``--venv`` option, or "" for the default."""
-    if venv == Path.cwd() / ".venv":
+    if venv == Path.cwd() / default_environment():
         return ""
     return f" --venv {quote_word(venv)}"
 
@@ -278,9 +300,11 @@ def environment_folder(python: Path) -> Path:
 def find_final_path(venv: Path) -> Path:
     """Return the path to which a staged environment will be moved."""
     work = venv.parent
-    if work.suffix == _WORK and venv.name.startswith(_STAGING):
-        return work.with_suffix("")
-    return venv
+    if not venv.name.startswith(_STAGING):
+        return venv
+    if work.name == WORK and work.parent.name != "site-packages":
+        return work.parent
+    return work.with_suffix("") if work.suffix == WORK else venv
 
 
 def packages_folders(venv: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from os.path import isdir
+from os.path import isdir, isfile
 from pathlib import Path
 from time import time
 
@@ -67,6 +67,13 @@ def find_mounts(folder: Path) -> frozenset[str]:
         if place == real or place.startswith(f"{real}/"):
             below.add(f"{folder}{place[len(real) :]}")
     return frozenset(below)
+
+
+def is_mount(folder: Path) -> bool:
+    """Return whether a file system or a folder is mounted at a path."""
+    return os.path.ismount(folder) or (
+        isfile(_MOUNTS) and str(folder) in find_mounts(folder)
+    )
 
 
 def iter_files(folder: Path) -> Iterator[Path]:

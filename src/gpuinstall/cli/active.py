@@ -16,7 +16,11 @@ from gpuinstall.base.files import SHELL_FOLDER, display_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
-from gpuinstall.cli.options import CommandOptions, is_environment_given
+from gpuinstall.cli.options import (
+    CommandOptions,
+    is_environment_given,
+    is_on_command_line,
+)
 from gpuinstall.cli.terminal import Terminal
 
 
@@ -43,7 +47,8 @@ def enter_project_folder(
     )
 
     here = Path.cwd()
-    folder = here if is_environment_given() else find_project_folder(here)
+    # The variables are relative to the project.
+    folder = here if is_on_command_line("venv") else find_project_folder(here)
     parent = None
     if installs and not is_environment_given():
         parent = find_parent_environment(here)
@@ -76,10 +81,10 @@ def find_environment(options: CommandOptions) -> Path:
     """
     from gpuinstall.environments.application import find_started_environment
 
-    venv = options.venv.absolute()
+    venv = options.read_paths(is_read_only=True).venv
     if is_environment_given():
         return venv
-    own = find_started_environment(venv.parent)
+    own = find_started_environment(Path.cwd())
     if own is None and exists(venv):
         return venv
     return find_active_environment(venv, os.environ) or own or venv
@@ -100,12 +105,12 @@ def check_program_environment(venv: Path, reporter: Reporter) -> None:
         find_started_environment,
     )
 
-    own = find_started_environment(venv.parent)
+    own = find_started_environment(Path.cwd())
     if own is None or own == venv:
         return
     # display_path would write ~, which shells do not expand within quotes.
     place = os.path.relpath(own)
-    if find_application(venv.parent):
+    if find_application(Path.cwd()):
         raise UsageError(
             "application-environment",
             f"the application in this folder uses {place} and would ignore {display_path(venv)}",
@@ -128,7 +133,8 @@ def check_environment_trust(venv: Path, reporter: Reporter) -> None:
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
 
-    is_named = is_environment_given()
+    # A variable such as UV_PROJECT_ENVIRONMENT=.venv selects environments of all folders.
+    is_named = is_on_command_line("venv")
     if not is_named and _belongs_to_another_user(venv):
         raise UsageError(
             "environment-of-another-user",
@@ -136,7 +142,7 @@ def check_environment_trust(venv: Path, reporter: Reporter) -> None:
             hint=f"Run it again with --venv {quote_word(venv)}: runs that user's programs",
         )
     report_owner(venv, reporter)
-    allow_unmanaged = is_named or read_policy(os.environ, venv.parent).runs(venv)
+    allow_unmanaged = is_named or read_policy(os.environ, Path.cwd()).runs(venv)
     check_start(venv, reporter, allow_unmanaged=allow_unmanaged)
 
 

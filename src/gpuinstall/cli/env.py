@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
@@ -30,6 +29,7 @@ from gpuinstall.environments.records import (
     find_recorded_environments,
     find_undoable_environments,
     format_undo_command,
+    locate_environment,
 )
 from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.journal import describe_journal
@@ -61,7 +61,7 @@ def _list_environments(_options: CommandOptions) -> Outcome:
     environments = []
     rows: list[Row] = []
     for venv in sorted(venvs):
-        paths = EnvironmentPaths(venv)
+        paths = locate_environment(venv)
         existing = inspect_environment(paths)
         environment = {
             **_describe_environment(venv),
@@ -152,7 +152,7 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
     text="Remove an environment and its rollback data. Lock files are kept.",
 )
 def _remove_environment(options: CommandOptions) -> Outcome:
-    paths = EnvironmentPaths.at(options.venv)
+    paths = options.read_paths()
     if not options.yes:
         check_finished(paths.venv)
         _confirm_removal(find_removable(paths), find_added_packages(paths.venv))

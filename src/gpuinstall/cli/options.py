@@ -224,10 +224,10 @@ class CommandOptions:
     )
     venv: Path = _define_option(
         "--venv DIR",
-        "Environment (default: .venv).",
+        "Environment (default: UV_PROJECT_ENVIRONMENT, or .venv).",
         type=Path,
         default=".venv",
-        envvar="GPUINSTALL_VENV",
+        envvar=["GPUINSTALL_VENV", "UV_PROJECT_ENVIRONMENT"],
     )
     into: bool = _define_option(
         "--into",

@@ -84,7 +84,7 @@ def _select_environment(options: CommandOptions) -> EnvironmentPaths:
     """Return the environment of the lock file that fits this machine."""
     from gpuinstall.install.start import select_environment
 
-    folder = options.venv.absolute().parent
+    folder = options.read_paths(is_read_only=True).folder
     with options.open_project(
         folder=folder, only=True, ignores_existing_backend=True
     ) as project:

@@ -110,7 +110,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     changes = describe_changed_packages(versions, marker.packages)
     lock = read_environment_lock(evidence.venv)
     if lock:
-        folder = evidence.venv.parent
+        folder = evidence.folder or evidence.venv.parent
         for name in lock.find_misplaced_projects(folder, evidence.packages):
             changes.setdefault(
                 name, f"{name} is missing or was installed from a different path"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import (
+    WORK,
+    EnvironmentPaths,
     environment_folder,
     find_final_path,
     interpreter,
@@ -22,6 +25,7 @@ from gpuinstall.base.files import (
     file_sha256,
     read_document,
     read_json,
+    real_path,
     write_atomically,
 )
 from gpuinstall.base.removal import is_link
@@ -62,6 +66,12 @@ class Marker(Value):
     """The SHA-256 of ``pyvenv.cfg`` and of the activation scripts."""
     has_pip: bool = False
     """Whether pip was installed, which is never in the lock file."""
+    project: str = ".."
+    """The folder of the lock file, relative if it contains the environment."""
+
+    def find_project(self, venv: Path) -> Path:
+        """Return the folder of the lock file of an environment."""
+        return real_path(venv / self.project)
 
     def write(self, venv: Path, scratch: Path | None = None) -> None:
         """Write the marker into an environment.
@@ -113,13 +123,34 @@ def read_marker(venv: Path) -> Marker | None:
         is_valid = document.get("schema") == MARKER_SCHEMA
         is_valid &= re.fullmatch(LOCK_NAME, marker.lock) is not None
         # Another user may have written this file.
-        texts = [one for one in write_object(marker).values() if isinstance(one, str)]
-        if is_valid and all(re.fullmatch(_WORD, text) for text in texts):
+        texts = write_object(marker)
+        is_valid &= texts.pop("project").isprintable()
+        words = [text for text in texts.values() if isinstance(text, str)]
+        if is_valid and all(re.fullmatch(_WORD, word) for word in words):
             return marker
     except (OSError, ValueError) as error:
         if getattr(error, "errno", 0) in {errno.EIO, errno.ESTALE}:
             raise
     return None
+
+
+def format_project(paths: EnvironmentPaths) -> str:
+    """Return the project of an environment, as a marker stores it."""
+    if paths.venv.is_relative_to(paths.folder):
+        # The project can be moved, and have other paths in containers.
+        return os.path.relpath(paths.folder, paths.venv)
+    return str(paths.folder)
+
+
+def is_vacant(venv: Path) -> bool:
+    """Return whether an environment's folder is missing or empty.
+
+    A folder that cannot be listed is not empty.
+    """
+    if not os.path.lexists(venv):
+        return True
+    is_listed = isdir(venv) and os.access(venv, os.R_OK)
+    return is_listed and all(path.name == WORK for path in venv.iterdir())
 
 
 def read_origin(venv: Path, machine: Machine) -> Origin:

@@ -15,6 +15,7 @@ from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import (
+    WORK,
     EnvironmentPaths,
     Layout,
     format_venv_option,
@@ -97,6 +98,20 @@ def is_recorded(venv: Path) -> bool:
     )
 
 
+def find_recorded_project(venv: Path) -> Path | None:
+    """Return the project of an environment that this user created, if any."""
+    marker = read_marker(venv)
+    # Another user's marker could name any folder.
+    if marker and was_created_here(venv):
+        return marker.find_project(venv)
+    return None
+
+
+def locate_environment(venv: Path) -> EnvironmentPaths:
+    """Return the paths of an environment, with the project of its marker."""
+    return EnvironmentPaths.find(venv, find_recorded_project(venv))
+
+
 def find_recorded_path(identity: str) -> Path | None:
     """Return the recorded path of an environment of this user, if any."""
     for record in _records_folder().glob("*.path"):
@@ -124,7 +139,7 @@ def describe_unfinished_change(venv: Path) -> str:
 
 
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
-    places = [EnvironmentPaths(venv)]
+    places = [EnvironmentPaths.find(venv)]
     places += [_unmanaged_paths(venv, folder) for folder in packages_folders(venv)]
     return next((place for place in places if place.has_unfinished_change()), None)
 
@@ -254,7 +269,7 @@ def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> Non
 
 def forget_environment(venv: Path) -> None:
     """Delete the records of an environment and its changes."""
-    for path in (venv, EnvironmentPaths(venv).work):
+    for path in (venv, EnvironmentPaths(venv).work, venv / WORK):
         remove_file(_record_path(path))
 
 

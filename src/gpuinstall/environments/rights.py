@@ -97,9 +97,9 @@ def _format_fix(path: Path) -> str:
 
 def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which an installation writes or removes files."""
-    # Journals are next to a managed environment, and inside an unmanaged one.
+    # Journals are inside an unmanaged environment.
     if paths.is_managed:
-        yield next(folder for folder in paths.venv.parents if exists(folder))
+        yield next(folder for folder in paths.work.parents if exists(folder))
     if isdir(paths.venv):
         scripts = (paths.root / paths.path_below_root("bin/python")).parent
         for folder in (paths.venv, scripts, *paths.find_packages_folders()):

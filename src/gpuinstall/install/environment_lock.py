@@ -157,7 +157,7 @@ def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[No
 
     If the folder is not writable, nothing is locked.
     """
-    if not os.access(place.venv.parent, os.W_OK):
+    if not os.access(place.work.parent, os.W_OK):
         yield
         return
     with folder_lock(place, reporter):

@@ -24,6 +24,7 @@ from gpuinstall.environments.environment import (
     Marker,
     compute_script_digests,
     fingerprint,
+    format_project,
     package_versions,
     read_marker,
 )
@@ -456,6 +457,7 @@ def _verify(
         },
         is_for_cpu=lock.record.asked == "cpu",
         has_pip="pip" in versions,
+        project=format_project(planned.existing.paths),
         scripts=previous.scripts if previous else compute_script_digests(place.venv),
     )
     record_environment(final, marker.id, is_created=is_created)

@@ -26,6 +26,7 @@ from gpuinstall.environments.records import (
     find_recorded_environments,
     find_undoable_environments,
     forget_environment,
+    locate_environment,
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock, needs_recovery
@@ -129,7 +130,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 
 def _find_changed_environments() -> list[EnvironmentPaths]:
     """Return the environments of this user that have rollback data."""
-    own = map(EnvironmentPaths, find_recorded_environments())
+    own = map(locate_environment, find_recorded_environments())
     return [*filter(_find_rollback_data, (*own, *find_undoable_environments()))]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, UsageError
+from gpuinstall.base.files import create_link_error
+from gpuinstall.base.removal import is_link
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.values import replace
@@ -29,6 +31,7 @@ from gpuinstall.install.state import (
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.plan import Rejected
 from gpuinstall.project import Project, reread_project
+from gpuinstall.project.run import read_paths
 from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
@@ -171,7 +174,13 @@ def _choose_lock(
 def _environment_paths(fit: CompatibleLock, project: Project) -> EnvironmentPaths:
     venv = project.paths.venv
     place = venv.with_name(f"{venv.name}-{fit.lock.target}")
-    return EnvironmentPaths.at(place, is_named=False)
+    try:
+        return read_paths(place, project.folder)
+    except UsageError as error:
+        # --venv selects the environments of all targets.
+        if is_link(place):
+            error.hint = create_link_error(place).hint
+        raise
 
 
 def _find_compatible_lock(state: InstallState) -> CompatibleLock:

@@ -41,6 +41,7 @@ from gpuinstall.environments.environment import (
     Marker,
     describe_changed_packages,
     fingerprint,
+    is_vacant,
     package_versions,
     read_marker,
 )
@@ -261,12 +262,7 @@ def inspect_environment(
     venv = paths.venv
     marker = read_marker(venv)
     if marker is None:
-        # A folder that cannot be listed is treated as not empty.
-        is_empty_folder = (
-            isdir(venv) and os.access(venv, os.R_OK) and not any(venv.iterdir())
-        )
-        is_empty = is_empty_folder or not os.path.lexists(venv)
-        return ExistingEnvironment(paths, is_empty=is_empty)
+        return ExistingEnvironment(paths, is_empty=is_vacant(venv))
     packages = read_packages(paths.find_packages_folders())
     lock = read_environment_lock(venv)
     locked = [package for package in packages if package.name in marker.packages]
@@ -648,11 +644,7 @@ class InstallState(Value):
         name = f"pylock.{target}.toml" if target else "lock file"
         folder = self.existing.paths.folder
         message = f"there is no {name} in {folder}"
-        hint = "gpuinstall lock"
-        if not Path.cwd().is_relative_to(folder):
-            beside = "lock files belong next to their environment"
-            hint = f"mkdir -p {quote_word(folder)} && cp pylock.*.toml {quote_word(folder)}   # {beside}"
-        return LockError("lock-missing", message, hint=hint)
+        return LockError("lock-missing", message, hint="gpuinstall lock")
 
     def _create_incompatible_lock_error(self) -> LockError:
         """Return an error that explains why no lock file is compatible."""

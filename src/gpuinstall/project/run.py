@@ -10,8 +10,9 @@ from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, follow_redirect
-from gpuinstall.base.files import check_output, expand_home, real_path
+from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import check_output, expand_home, is_inside, real_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
@@ -19,15 +20,22 @@ from gpuinstall.base.requirement import (
     normalize_name,
     requirement_names,
 )
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.request.declaration import group_files_by_path
+from gpuinstall.environments.environment import is_vacant, read_marker
+from gpuinstall.environments.records import find_recorded_project
+from gpuinstall.lock.request.declaration import (
+    group_files_by_path,
+    has_lock_or_request,
+)
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources.configuration import read_policy
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     TORCH_SOURCE,
@@ -154,17 +162,57 @@ def reread_project(project: Project, **changes: Any) -> Project:
 
 
 def read_paths(
-    venv: Path | None, folder: Path, *, is_read_only: bool
+    venv: Path | None, folder: Path, *, is_read_only: bool = False
 ) -> EnvironmentPaths:
-    """Return the paths of a project's environment and lock files."""
-    venv = venv or folder / ".venv"
+    """Return the paths of a project's environment and lock files.
+
+    Args:
+        venv: The environment, relative to the folder; None: the default.
+        folder: The folder of the command.
+        is_read_only: Whether the environment is only read.
+
+    Raises:
+        UsageError: The path is unsuitable, or leads to an environment of another project.
+    """
+    folder = folder.absolute()
+    venv = folder / (venv or default_environment())
+    project = venv.parent if folder == venv else folder
+    if not has_lock_or_request(folder):
+        recorded = find_recorded_project(venv)
+        if recorded or has_lock_or_request(venv.parent):
+            project = recorded or venv.parent
     # Read-only commands also work in a folder where an environment cannot be created.
     if is_read_only:
-        return EnvironmentPaths(
-            follow_redirect(venv).absolute(), project=venv.absolute().parent
-        )
+        return EnvironmentPaths.find(venv, project)
     check_output(venv.parent, folder)
-    return EnvironmentPaths.at(venv)
+    paths = EnvironmentPaths.at(venv, project)
+    _check_target(venv, paths)
+    return paths
+
+
+def _check_target(venv: Path, paths: EnvironmentPaths) -> None:
+    """Check that a project's link or redirect file may be followed.
+
+    Raises:
+        UsageError: It leads to a folder outside the repository that another project uses, or the user does not trust the project.
+    """
+    folder, target = paths.folder, paths.venv
+    is_own_link = is_inside(venv.parent, folder) and not is_inside(target, folder)
+    if target == venv or not is_own_link:
+        return
+    why = "your trust-folder setting refuses such links"
+    if read_policy(os.environ, folder).runs(folder):
+        why = "that folder is neither empty nor the environment of this project"
+        marker = read_marker(target)
+        is_own = marker and marker.find_project(target) == real_path(folder)
+        if is_own or is_vacant(target):
+            return
+    raise UsageError(
+        "link-elsewhere",
+        f"{venv} leads to {target}",
+        why=why,
+        hint=f"Run it again with --venv {quote_word(target)}: uses that environment",
+    )
 
 
 def read_project(

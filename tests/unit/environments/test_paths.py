@@ -40,12 +40,11 @@ def test_invalid_environment_name_is_rejected(tmp_path, name, reason):
 
 
 def test_read_only_project_accepts_any_directory(tmp_path):
-    (tmp_path / ".venv").symlink_to("/elsewhere")
-    for folder in (tmp_path, tmp_path / os.fsdecode(b"\xff")):
-        with open_project(folder, Settings(is_read_only=True)) as project:
-            assert project.paths.folder == folder
-        with pytest.raises(UsageError), open_project(folder):
-            pass
+    folder = tmp_path / os.fsdecode(b"\xff")
+    with open_project(folder, Settings(is_read_only=True)) as project:
+        assert project.paths.folder == folder
+    with pytest.raises(UsageError), open_project(folder):
+        pass
 
 
 def test_file_at_the_journal_path_is_rejected(tmp_path):
@@ -54,10 +53,6 @@ def test_file_at_the_journal_path_is_rejected(tmp_path):
         EnvironmentPaths.at(tmp_path / ".venv")
 
 
-@pytest.mark.skipif(
-    sys.version_info >= (3, 13),
-    reason="this Python follows such a link without complaint",
-)
 def test_circular_link_is_rejected(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot be used for an environment"):

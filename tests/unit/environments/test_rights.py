@@ -176,11 +176,11 @@ def test_another_users_environment_is_not_changed(folder):
 def test_another_users_environment_is_started_only_if_named(folder, monkeypatch):
     paths = make_for_nobody(folder / ".venv")
     os.chown(folder, 0, 0)
-    monkeypatch.setattr(active, "is_environment_given", lambda: False)
+    monkeypatch.setattr(active, "is_on_command_line", lambda _: False)
     with pytest.raises(UsageError, match="belongs to nobody"):
         active.check_environment_trust(paths.venv, Reporter())
 
-    monkeypatch.setattr(active, "is_environment_given", lambda: True)
+    monkeypatch.setattr(active, "is_on_command_line", lambda _: True)
     listener = Listener()
     active.check_environment_trust(paths.venv, listener)
     assert listener.notices[0] == f"Owner {paths.venv} belongs to nobody"

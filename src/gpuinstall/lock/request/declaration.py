@@ -402,7 +402,7 @@ def find_project_folder(start: Path) -> Path:
     Args:
         start: The working folder.
     """
-    if _has_lock_or_request(start):
+    if has_lock_or_request(start):
         return start
     return next(filter(_is_project, _find_trusted_parents(start)), start)
 
@@ -413,7 +413,7 @@ def find_parent_environment(start: Path) -> Path | None:
     Args:
         start: The working folder.
     """
-    if _has_lock_or_request(start) or find_project_folder(start) != start:
+    if has_lock_or_request(start) or find_project_folder(start) != start:
         return None
     for folder in _find_trusted_parents(start):
         venv = folder / ".venv"
@@ -465,7 +465,7 @@ def _has_dependencies(table: Table) -> bool:
     return "dependencies" in table.get("dynamic", ()) or any(map(table.get, keys))
 
 
-def _has_lock_or_request(folder: Path) -> bool:
+def has_lock_or_request(folder: Path) -> bool:
     """Return whether a folder has a lock, environment, or request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
     return bool(_find_folder_locks(folder)) or any(

@@ -32,6 +32,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
 from gpuinstall.base.shell import join_command
+from gpuinstall.base.text import redact
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, print_error
 from gpuinstall.cli.terminal import CURRENT_TERMINAL, Terminal
@@ -44,6 +45,24 @@ _MODULES = {
 """Modules that contain several commands."""
 ALIASES = {"add": "install", "uninstall": "remove"}
 """Commands of gpuinstall by the equivalent command of pip and uv."""
+_SAME_OPTIONS = {
+    "--torch-backend": "--backend",
+    "--index-url": "--default-index",
+    "--extra-index-url": "--index",
+}
+"""Options of gpuinstall by the equivalent option of pip and uv."""
+_OTHER_WORDS = {
+    "--locked": "gpuinstall lock check && gpuinstall sync",
+    "--frozen": "gpuinstall sync   # installs the lock file without updating it",
+    "--check": "gpuinstall lock check",
+    "--no-cache": "export UV_NO_CACHE=1   # then run it again",
+    "--reinstall": "gpuinstall sync   # reinstalls packages with missing or changed files\n"
+    "gpuinstall env remove && gpuinstall sync   # reinstalls all packages",
+    "--project": "Run it in that folder, or with --venv DIR",
+    "version": "gpuinstall --version",
+    "list": "uv pip list   # packages\ngpuinstall env list   # environments",
+}
+"""Hints for options and commands of pip and uv."""
 BOOTSTRAP_ARGUMENT = "bootstrap"
 """The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
@@ -174,6 +193,16 @@ def _convert_usage_error(
     command = _find_command_name(arguments)
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
+    for word in arguments:
+        option, equals, value = word.partition("=")
+        same = _SAME_OPTIONS.get(option)
+        if same and f"'{option}'" in error.format_message():
+            own = [
+                f"{same}{equals}{value}" if one == word else one for one in arguments
+            ]
+            hint = redact(join_command(["gpuinstall", *own]))
+        elif f"'{option}'" in error.format_message():
+            hint = _OTHER_WORDS.get(option, hint)
     if command == "sync":
         from gpuinstall.lock.request.declaration import suggest_lock_command
 

@@ -2,6 +2,7 @@ import sys
 from io import StringIO
 from pathlib import Path
 
+import click
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
@@ -12,6 +13,7 @@ from gpuinstall.cli.active import (
     report_active_environment,
 )
 from gpuinstall.cli.install import format_activation_command
+from gpuinstall.cli.main import load_command
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 
@@ -68,15 +70,16 @@ def test_other_active_environment_is_detected(tmp_path):
 
 
 def test_paths_in_subfolder_are_relative_to_the_shell(tmp_path, monkeypatch):
-    (tmp_path / "requirements.txt").write_text("torch\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.gpuinstall]\nrequirements = []\n")
     here = tmp_path / "src" / "deep"
     here.mkdir(parents=True)
     monkeypatch.chdir(here)
 
-    with enter_project_folder(Terminal(err=StringIO())):
+    command = load_command("install")
+    with click.Context(command), enter_project_folder(Terminal(err=StringIO())):
         shown = display_path(tmp_path / ".venv"), display_path(here / "a.txt")
-        command = format_activation_command(tmp_path / ".venv")
+        line = format_activation_command(tmp_path / ".venv")
 
     assert shown == ("../../.venv", "a.txt")
-    assert command == ". ../../.venv/bin/activate"
+    assert line == ". ../../.venv/bin/activate"
     assert display_path(tmp_path / ".venv") == str(tmp_path / ".venv")

@@ -220,5 +220,7 @@ PLACES = {
 def test_rejected_document_error_contains_location(tmp_path, file, text):
     (tmp_path / file).write_text(text, "utf-8", newline="")
     with pytest.raises(UsageError) as caught:
-        Sources().add_settings(read_declaration(tmp_path).listed.settings, tmp_path)
+        listed = read_declaration(tmp_path).listed.settings
+        settings = [*read_configuration(ENVIRONMENT, tmp_path), *listed]
+        Sources().add_settings(settings, tmp_path)
     assert re.search(PLACES[file, text], caught.value.message)

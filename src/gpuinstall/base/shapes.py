@@ -38,6 +38,7 @@ UV: Shape = _UV_INDEXES | {
     "workspace": {"members": _TEXTS, "exclude": _TEXTS},
     "package": bool,
     "minimum-libc-version": {"glibc": str},
+    "environments": (str, _TEXTS),
     "default-groups": (str, _TEXTS),
     "dependency-groups": {"*": {"requires-python": str}},
     "dev-dependencies": _TEXTS,

@@ -13,7 +13,7 @@ from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import Value
 
 _HARMLESS = (
-    r"UV_(CACHE_DIR|COMPILE_BYTECODE|KEYRING_PROVIDER|LINK_MODE|NATIVE_TLS|NO_CACHE"
+    r"UV_(CACHE_DIR|COMPILE_BYTECODE|INSECURE_HOST|KEYRING_PROVIDER|LINK_MODE|NATIVE_TLS|NO_CACHE"
     r"|OFFLINE|REQUEST_TIMEOUT|SYSTEM_CERTS|(CONCURRENT_|HTTP_|PYTHON_INSTALL_).*)"
 )
 """uv's variables that do not affect the selection of files."""

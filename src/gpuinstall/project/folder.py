@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
+from gpuinstall.base.requirement import parse_standard_marker
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks
 from gpuinstall.lock.request.declaration import (
@@ -34,6 +35,7 @@ from gpuinstall.sources.configuration import (
 )
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
+    convert_content_errors,
     extra_path,
     join_files,
     split_part,
@@ -42,6 +44,8 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    from packaging.markers import Marker
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
@@ -122,6 +126,9 @@ class Contents(Value):
     glibc: str | None
     """uv's ``minimum-libc-version``, which targets must support."""
 
+    environments: tuple[Marker, ...]
+    """The markers in uv's ``environments``, for which uv locks."""
+
     project_lock: ProjectLock | None = None
     """The uv.lock or poetry.lock, unless the command replaces the request."""
 
@@ -177,6 +184,7 @@ def read_contents(
         # The requirements of a missing file exist only in a lock file.
         join_files((*existing, *(member.listed for member in alternatives))),
         _read_glibc(folder),
+        _read_environments(folder),
         None if settings.only else read_project_lock(folder),
     )
 
@@ -198,6 +206,21 @@ def _read_glibc(folder: Path) -> str | None:
         if glibc:
             return str(glibc)
     return None
+
+
+def _read_environments(folder: Path) -> tuple[Marker, ...]:
+    """Return the markers in uv's ``environments`` of a folder.
+
+    Raises:
+        UsageError: A marker is malformed.
+    """
+    for file, table in read_project_tables(os.environ, folder):
+        listed = table.get("environments", ())
+        texts = [listed] if isinstance(listed, str) else listed
+        if texts:
+            with convert_content_errors(file, "config-malformed"):
+                return tuple(map(parse_standard_marker, texts))
+    return ()
 
 
 def _find_replaced_parts(

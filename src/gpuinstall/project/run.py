@@ -335,7 +335,9 @@ def _complete_sourcing(
         or config.sourcing.only_binary
         or ":all:" in sources.only_binary
     )
-    return replace(chosen, only_binary=only_binary)
+    is_offline = sources.variables.get("UV_OFFLINE") == "true"
+    offline = chosen.offline or is_offline
+    return replace(chosen, only_binary=only_binary, offline=offline)
 
 
 def _collect_source_settings(

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH
+from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.plan import choose
-from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.demand import create_marker_values, parse_request
 from gpuinstall.project.extras import select_extras
 
 if TYPE_CHECKING:
@@ -130,6 +131,12 @@ def make_lock_requests(
 
 def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
     """Select extras for a target machine, and add them to its lock request."""
+    markers = create_marker_values(one.request, one.machine, one.catalog)
+    listed = project.contents.environments
+    if listed and not any(marker_holds(marker, markers) for marker in listed):
+        project.reporter.step(
+            "Target", f"{one.label} is not in environments of [tool.uv]"
+        )
     locks = project.contents.locks.by_target
     known = [
         lock for target, lock in locks.items() if str(target) == one.label and lock

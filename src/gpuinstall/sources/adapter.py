@@ -34,7 +34,7 @@ class SharedContextAdapter(HTTPAdapter):
         )
         bundle = DEFAULT_CA_BUNDLE_PATH if verify is True else verify
         # cert_verify reports a missing file.
-        if host["scheme"] == "https" and os.path.exists(bundle):
+        if verify and host["scheme"] == "https" and os.path.exists(bundle):
             with self._lock:
                 settings["ssl_context"] = self._load_context(bundle)
         return host, settings

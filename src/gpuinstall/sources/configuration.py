@@ -107,6 +107,14 @@ _UV_LISTS = {
 }
 """uv's variables with paths of requirements files, and their settings."""
 
+_LOCAL_NAMES = {
+    "allow-insecure-host": "UV_INSECURE_HOST",
+    "http-proxy": "HTTP_PROXY",
+    "https-proxy": "HTTPS_PROXY",
+    "no-proxy": "NO_PROXY",
+}
+"""The variables of local keys with other names."""
+
 _PACKAGE_LISTS = {
     "no-binary": "no-binary",
     "only-binary": "no-build",
@@ -299,6 +307,22 @@ def _read_user_tables(environ: _Environ) -> Iterator[_Tables]:
         yield file, _read_uv_table(file, None) or {}
 
 
+def read_local_variables(environ: _Environ) -> dict[str, str]:
+    """Return the user's local keys of uv as environment variables."""
+    variables = dict[str, str]()
+    for _, table in reversed([*_read_user_tables(environ)]):
+        for key, value in {**table, **table.get("pip", {})}.items():
+            name = _LOCAL_NAMES.get(key, f"UV_{key.replace('-', '_').upper()}")
+            if find_list(key) is KeyList.LOCAL and not isinstance(value, dict):
+                words = value if isinstance(value, list) else [value]
+                # TOML and uv's variables have true and false.
+                variables[name] = " ".join(
+                    str(word).lower() if isinstance(word, bool) else str(word)
+                    for word in words
+                )
+    return variables
+
+
 def read_project_constraints(
     environ: _Environ, folder: Path
 ) -> dict[str, RequirementsFile]:
@@ -485,10 +509,6 @@ def _convert_pip_option(
         return
     if option == "cert":
         yield create_setting(Effect.CERTIFICATES, option, value, place)
-        return
-    if option == "no-index":
-        # uv does not read it, and bootstrap.py needs it only for pip.
-        yield UvSetting(f"--{option}", value, place)
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:

@@ -182,6 +182,11 @@ class SourceSetting(Value):
         return self.file.name.startswith("--")
 
     @property
+    def is_of_pip(self) -> bool:
+        """Whether pip's configuration has the setting."""
+        return self.file.name.startswith(("PIP_", "pip."))
+
+    @property
     def is_recorded(self) -> bool:
         """Whether a lock records the setting."""
         row: EffectRow = self.effect.value

@@ -549,7 +549,7 @@ def _read_options(
             option = _SHORT[word[:2]]
             equals = word[2:]
             value = equals.removeprefix("=")
-        if not option.startswith("-"):
+        if not re.match(r"--?\w", option):
             raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()

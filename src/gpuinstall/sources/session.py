@@ -148,9 +148,8 @@ def open_session(
     uv.uv()
     check_cache(own_cache_folder(), reporter)
     timeouts = read_timeouts(os.environ)
-    variables = uv.environment(
-        os.environ, sources.environment(), offline=sourcing.offline
-    )
+    environ = {**sources.variables, **os.environ}
+    variables = uv.environment(environ, sources.environment(), offline=sourcing.offline)
     variables |= timeouts.variables(os.environ)
     error = sources.find_unknown_index(lambda: read_original_index(sources))
     if error:
@@ -169,6 +168,8 @@ def open_session(
                 sources.certificates,
                 logins=logins,
                 offline=sourcing.offline,
+                proxies=sources.variables,
+                insecure_hosts=environ.get("UV_INSECURE_HOST", "").split(),
                 timeouts=timeouts,
                 quick_hosts={urlsplit(OFFICIAL).netloc},
                 # An unreachable source of torch changes the selected build.

@@ -108,6 +108,9 @@ class Sources(Value):
     family: frozenset[str] = frozenset()
     """The packages of the torch family, which have their own rules."""
 
+    variables: Mapping[str, str] = {}
+    """The local keys of the user's ``uv.toml``, as uv's variables."""
+
     certificates: str | None = None
     policy: Policy = Policy()
 
@@ -404,11 +407,24 @@ class Sources(Value):
         return self.torch_index != _NO_INDEX
 
     def apply_no_index(self) -> Sources:
-        """Return the sources without indexes if ``no-index`` is set."""
-        if not any(one.key == "no-index" for one in self.uv):
-            return self
+        """Return the sources without indexes if ``no-index`` is set.
+
+        An index of uv, or of an option, precedes pip's setting.
+        """
+        indexes = self._settings_with(Effect.INDEX, Effect.EXTRA_INDEX)
+        is_replaced = self.is_torch_index_requested or any(
+            not one.is_of_pip for one in indexes
+        )
+        uv = [
+            one
+            for one in self.uv
+            if not (one.key == "no-index" and one.is_of_pip and is_replaced)
+        ]
+        if not any(one.key == "no-index" for one in uv):
+            return replace(self, uv=tuple(uv))
         return replace(
             self,
+            uv=tuple(uv),
             torch_index=_NO_INDEX,
             is_torch_index_requested=True,
             default_index=_NO_INDEX,
@@ -611,7 +627,8 @@ class Sources(Value):
             if setting.list is KeyList.UNKNOWN:
                 reporter.warn(f"{setting.shown}: {reason}")
             elif reason:
-                reporter.step("Ignored", f"{setting.shown}: {reason}")
+                label = "Index" if setting.key == "no-index" else "Ignored"
+                reporter.step(label, f"{setting.shown}: {reason}")
             if rows := find_family_rows(setting, self.family):
                 reporter.step(
                     "Ignored",
@@ -703,7 +720,11 @@ def read_sources(
     Raises:
         UsageError: A URL or a configuration file is malformed.
     """
-    from gpuinstall.sources.configuration import read_configuration, read_policy
+    from gpuinstall.sources.configuration import (
+        read_configuration,
+        read_local_variables,
+        read_policy,
+    )
     from gpuinstall.sources.requirements_file import expand_variables
 
     index = torch_index or configured
@@ -715,11 +736,13 @@ def read_sources(
         settings.insert(0, requested)
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
-    if environ.get(SYSTEM_CERTIFICATES):
+    variables = read_local_variables(environ)
+    if {**variables, **environ}.get(SYSTEM_CERTIFICATES):
         certificates += [path for path in _SYSTEM_STORES if isfile(path)]
     sources = Sources(
         torch_index=validate_torch_index(index),
         is_torch_index_requested=bool(index),
+        variables=variables,
         certificates=next(filter(None, certificates), None),
         policy=read_policy(environ, folder),
         logins=parse_login(index or OFFICIAL),

@@ -126,6 +126,11 @@ class UvSetting(Value):
         return f"{self.file}, line {self.line}" if self.line else str(self.file)
 
     @property
+    def is_of_pip(self) -> bool:
+        """Whether pip's configuration has the setting."""
+        return self.file.name.startswith(("PIP_", "pip."))
+
+    @property
     def shown(self) -> str:
         """The key and its place, for messages."""
         is_variable = self.place.startswith(("UV_", "PIP_"))

@@ -130,6 +130,8 @@ class Client:
         certificates: The path of a CA bundle.
         logins: ``user:password`` by scheme, host, and port. URLs contain no logins.
         offline: Whether to use only the cache.
+        proxies: The variables of proxies that the environment lacks.
+        insecure_hosts: Hosts whose certificates are not verified.
         cache: The folder of cached pages. None: the user's cache.
         timeouts: The time limits.
         quick_hosts: Hosts with a shorter time limit until their first response.
@@ -142,6 +144,8 @@ class Client:
         *,
         logins: Mapping[str, str] | None = None,
         offline: bool = False,
+        proxies: Mapping[str, str] | None = None,
+        insecure_hosts: Collection[str] = (),
         cache: Path | None = None,
         timeouts: Timeouts = USUAL,
         quick_hosts: Collection[str] = (),
@@ -154,6 +158,8 @@ class Client:
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
+        self._proxies = proxies or {}
+        self._insecure_hosts = insecure_hosts
         self._current = tuple(current)
         self.max_age = RECENT_S
         """The seconds after which a cached page is requested again."""
@@ -313,6 +319,7 @@ class Client:
         elif server in self._logins:
             user, _, password = self._logins[server].partition(":")
             auth = (user, password)
+        is_verified = {host, parts.hostname}.isdisjoint(self._insecure_hosts)
         send = partial(
             session.request,
             method,
@@ -321,7 +328,7 @@ class Client:
             auth=auth,
             timeout=(self.timeouts.connection, self.timeouts.silence),
             # With None, requests would read its own environment variables.
-            verify=self._certificates or True,
+            verify=is_verified and (self._certificates or True),
             stream=True,
             allow_redirects=redirects,
         )
@@ -350,13 +357,19 @@ class Client:
         # Concurrent imports can deadlock in CPython.
         with self._lock:
             import requests
+            from urllib3 import disable_warnings
             from urllib3.util import Retry
 
             from gpuinstall.sources.adapter import SharedContextAdapter
 
             if self._session is None:
                 self._session = requests.Session()
+                # urllib3 warns of each request to a host that the user lists.
+                disable_warnings()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
+                for scheme in ("http", "https"):
+                    if proxy := self._proxies.get(f"{scheme.upper()}_PROXY"):
+                        self._session.proxies[scheme] = proxy
                 retry = Retry(
                     RETRIES,
                     status_forcelist={500, 502, 504},

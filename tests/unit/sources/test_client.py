@@ -270,6 +270,8 @@ def test_only_configured_certificates_are_trusted(certificate, tmp_path):
     )
     with Client(str(certificate), cache=tmp_path) as client:
         page = client.page(f"{host.url}/page/")
+    with Client(cache=tmp_path / "third", insecure_hosts=["127.0.0.1"]) as client:
+        assert client.page(f"{host.url}/page/") == page
     with (
         Client(cache=tmp_path / "other") as client,
         pytest.raises(UnreachableError) as caught,

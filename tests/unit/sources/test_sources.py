@@ -184,7 +184,7 @@ def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
     assert listener.steps == [
         "Ignored UV_NO_DEV: set default-groups = [] in [tool.uv]",
         "Ignored PIP_CONSTRAINT: use -c FILE",
-        "Ignored PIP_NO_INDEX: gpuinstall does not use it",
+        "Index PIP_NO_INDEX: the default index and PyTorch's index are not used",
     ]
 
 

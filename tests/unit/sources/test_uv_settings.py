@@ -298,3 +298,22 @@ def test_folder_only_names_an_index_of_the_user(read, role, own):
     assert sources.folder_sources == ()
     recorded = format_recorded_sources(sources.settings)
     assert len(recorded) == ("explicit" not in role)
+
+
+def test_local_keys_of_the_user_become_variables(read):
+    table = """
+        cache-dir = "/cache"
+        allow-insecure-host = ["a.example", "b.example:444"]
+        http-proxy = "http://proxy.example"
+        offline = true
+        [pip]
+        link-mode = "copy"
+    """
+    assert read(user=table).variables == {
+        "UV_CACHE_DIR": "/cache",
+        "UV_INSECURE_HOST": "a.example b.example:444",
+        "HTTP_PROXY": "http://proxy.example",
+        "UV_OFFLINE": "true",
+        "UV_LINK_MODE": "copy",
+    }
+    assert read(folder=table).variables == {}

@@ -146,9 +146,15 @@ def read(folder, name):
         for part in (":dev", "[fast]"):
             listed |= read_inputs(str(folder / f"{name}{part}"))
     limits = read_project_constraints(ENVIRONMENT, folder)
-    settings = [*read_configuration(ENVIRONMENT, folder), *listed.settings]
-    Sources().add_settings(settings, folder)
+    read_settings(folder, *listed.settings)
     assert isinstance(limits, dict)
+
+
+def read_settings(folder, *more):
+    """Read the settings of a folder's files."""
+    listed = read_declaration(folder).listed.settings
+    settings = [*read_configuration(ENVIRONMENT, folder), *listed, *more]
+    Sources().add_settings(settings, folder)
 
 
 def is_complete(message, name, text):
@@ -220,7 +226,5 @@ PLACES = {
 def test_rejected_document_error_contains_location(tmp_path, file, text):
     (tmp_path / file).write_text(text, "utf-8", newline="")
     with pytest.raises(UsageError) as caught:
-        listed = read_declaration(tmp_path).listed.settings
-        settings = [*read_configuration(ENVIRONMENT, tmp_path), *listed]
-        Sources().add_settings(settings, tmp_path)
+        read_settings(tmp_path)
     assert re.search(PLACES[file, text], caught.value.message)

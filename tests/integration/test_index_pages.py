@@ -24,13 +24,24 @@ def test_lock_requests_only_index_pages_it_needs(tmp_path):
     assert {backend for backend, _ in packages}.isdisjoint({"cu124", "cu126"})
 
 
-def test_added_package_requests_pages_of_one_backend(workshop, stand_in, play):
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_small_changes_request_no_torch_pages(workshop, stand_in, play, is_reachable):
     play(FakeDriver((A100,)))
     workshop.succeed("install", "torch")
-    stand_in.torch.log.clear()
-    workshop.succeed("install", "numpy")
-    backends = {request.path.split("/")[2] for request in stand_in.torch.log}
-    assert backends == {"cu130"}
+    if not is_reachable:
+        stand_in.torch.close()
+        stand_in.r2.close()
+    changes = {
+        "install numpy": {"/whl/cu130/"},
+        "remove numpy": set(),
+        "install": set(),
+    }
+    for command, pages in changes.items():
+        stand_in.forget()
+        workshop.succeed(*command.split())
+        log = (*stand_in.torch.log, *stand_in.r2.log)
+        requested = {request.path for request in log}
+        assert requested == (pages if is_reachable else set()), command
 
 
 @pytest.mark.parametrize("required", [[], ["torchao"], ["torchao>=0.2"]])

@@ -65,6 +65,7 @@ from gpuinstall.machine.pythons import find_python
 from gpuinstall.project import Project
 from gpuinstall.sources.configuration import PIP_NAME, read_pip_option
 from gpuinstall.sources.session import Session
+from gpuinstall.wheels.learned.reader import OF_WHEEL
 
 
 def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
@@ -108,6 +109,7 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
         if planned.change.comes:
             fit = _unpack_all(planned, project)
             packages = _check_files(planned, project)
+            _cache_metadata(packages, fit.lock, project)
         if existing.lacks_pip and not planned.change.is_rebuild:
             _install_pip(place.find_interpreter(), staging, session)
             staged = read_packages(packages_folders(staging))
@@ -117,6 +119,19 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
     if place.is_managed:
         write_atomically(staging / fit.lock.name, fit.lock.text)
     return UnpackedPackages(replace(planned, fit=fit), python, packages)
+
+
+def _cache_metadata(
+    packages: Iterable[InstalledPackage], lock: Lock, project: Project
+) -> None:
+    """Cache METADATA of torch's packages for later changes."""
+    client = project.open_session().client
+    files = {file.package: file for file in lock.files}
+    for package in packages:
+        file = files.get(package.name)
+        if file and file.sha256 and package.name in project.catalog.family:
+            text = (package.record / "METADATA").read_text("utf-8", "replace")
+            client.cache_text(f"{file.url} {OF_WHEEL}", file.sha256, text)
 
 
 def _create_overlay_environment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -49,6 +49,12 @@ FILE_BYTES = 20_000_000_000
 
 
 _CHUNK = 1 << 20
+
+_SILENT = "{} is unreachable"
+"""The key of the cached entry of an unreachable host."""
+
+FORGET_S = 300
+"""Seconds in which no optional page of an unreachable host is requested."""
 
 RECENT_S = 600
 """Maximum age in seconds of an index page that is used without a request."""
@@ -134,7 +140,8 @@ class Client:
         insecure_hosts: Hosts whose certificates are not verified.
         cache: The folder of cached pages. None: the user's cache.
         timeouts: The time limits.
-        quick_hosts: Hosts with a shorter time limit until their first response.
+        quick_hosts: Hosts that have alternatives. Their first response has a shorter
+            time limit, and they are tried again without a pause.
         current: Prefixes of pages that are always revalidated.
     """
 
@@ -169,6 +176,8 @@ class Client:
         self._failures: dict[str, UnreachableError] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page] = {}
+        self._replaced: Mapping[str, Page | None] = {}
+        self._closed = ""
 
     def __enter__(self) -> Self:
         return self
@@ -185,6 +194,10 @@ class Client:
         """
         if is_file_url(url):
             return _read_local_page(url)
+        if self._closed and (url in self._replaced or url.startswith(self._closed)):
+            page = self._replace_page(url)
+            if page:
+                return page if page.exists else None
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
@@ -196,6 +209,32 @@ class Client:
                 self._read[url] = page
             page = self._read[url]
             return page if page.exists else None
+
+    @contextmanager
+    def replace_pages(
+        self, place: str, pages: Mapping[str, Page | None]
+    ) -> Iterator[None]:
+        """Use these pages within a block, and no other page of an index.
+
+        Args:
+            place: The URL of the index.
+            pages: The pages by URL. None: the page is requested, unless its host was
+                unreachable in the last minutes.
+        """
+        self._replaced, self._closed = pages, f"{place}/"
+        try:
+            yield
+        finally:
+            self._replaced, self._closed = {}, ""
+
+    def _replace_page(self, url: str) -> Page | None:
+        """Return the replacement of a page, or None if it may be requested."""
+        if url not in self._replaced and url.endswith("/"):
+            raise InstallationError("page-replaced", f"{url} is not requested")
+        host = urlsplit(url).netloc
+        if self._pages.get(_SILENT.format(host), FORGET_S):
+            return self._replaced.get(url) or Page("", "", url, exists=False)
+        return self._replaced.get(url)
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark, such as a hash."""
@@ -349,6 +388,7 @@ class Client:
             response = call_with_timeout(seconds, send)
         except (OSError, UnicodeError) as error:
             failure = UnreachableError(host, _find_cause(error))
+            self._pages.put(_SILENT.format(host), Page("", "", host))
             raise self._failures.setdefault(host, failure) from error
         self._quick_hosts.discard(host)
         return response
@@ -377,8 +417,14 @@ class Client:
                     raise_on_status=False,
                 )
                 adapter = SharedContextAdapter(pool_maxsize=32, max_retries=retry)
+                # A host with alternatives is tried again once, without a pause.
+                quick = SharedContextAdapter(
+                    pool_maxsize=32, max_retries=retry.new(connect=1)
+                )
                 for scheme in ("http://", "https://"):
                     self._session.mount(scheme, adapter)
+                    for host in self._quick_hosts:
+                        self._session.mount(f"{scheme}{host}/", quick)
             return self._session
 
 

@@ -246,6 +246,19 @@ def test_short_timeout_applies_only_to_quick_hosts(tmp_path, is_quick):
         assert (client.unreachable(host.url) is not None) == is_quick
 
 
+def test_quick_hosts_are_tried_without_pause(tmp_path, monkeypatch):
+    pauses = list[float]()
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+    with (
+        Client(cache=tmp_path, quick_hosts={host}) as client,
+        pytest.raises(UnreachableError),
+    ):
+        client.page(f"http://{host}/page/")
+    assert pauses == []
+
+
 def test_unresponsive_host_times_out_once_across_threads(tmp_path):
     with (
         socket.create_server(("127.0.0.1", 0)) as server,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -34,6 +35,10 @@ from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
 from gpuinstall.lock.resolve.explanations import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.live_builds import add_live_builds
+from gpuinstall.lock.resolve.locked_pages import (
+    create_locked_pages,
+    limit_to_locked_torch,
+)
 from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
 from gpuinstall.lock.resolve.resolver_input import (
     TARGETS_DISAGREE,
@@ -91,16 +96,22 @@ def resolve_locks(
     if upgrade or moving:
         session.client.max_age = 0
         session.outdated.add(INDEX_PAGES)
-    live, unreachable = add_live_builds(_apply_overrides(requests, session), session)
-    if unreachable:
-        raise create_resolution_error(unreachable, requests, session)
-    _check_locked_torch(live, locks, session)
+    requests = _apply_overrides(requests, session)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
-    locked = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
-    if installed:
-        locked = [Alternative(preferences=installed)]
-    outcome = _resolve_first(live, locked, session, requests)
+    outcome: Resolutions | Conflict = []
+    live = requests
+    if not (upgrade or moving):
+        outcome = _resolve_with_locked_torch(requests, locks, session)
+    if not outcome:
+        live, unreachable = add_live_builds(requests, session)
+        if unreachable:
+            raise create_resolution_error(unreachable, requests, session)
+        _check_locked_torch(live, locks, session)
+        locked = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
+        if installed:
+            locked = [Alternative(preferences=installed)]
+        outcome = _resolve_first(live, locked, session, requests)
     if isinstance(outcome, Conflict):
         # The last alternative keeps the fewest versions, so the request itself conflicts.
         error = outcome.error
@@ -120,6 +131,37 @@ def resolve_locks(
         raise error
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
     _report_sources(outcome, reported, session)
+    return outcome
+
+
+def _resolve_with_locked_torch(
+    requests: Requests, locks: Sequence[Lock], session: Session
+) -> Resolutions:
+    """Resolve without pages of the torch family, or return an empty list.
+
+    The list is empty if torch may change.
+    """
+    limited = limit_to_locked_torch(requests, locks)
+    if not limited or session.sources.find_links:
+        return []
+    pages = create_locked_pages(requests, locks, session)
+    outcome: Resolutions | Conflict = []
+    with (
+        session.client.replace_pages(session.sources.torch_index, pages),
+        suppress(GpuInstallError),
+    ):
+        live, _ = add_live_builds(limited, session)
+        alternatives = create_locked_alternatives(live, locks, (), upgrade=False)
+        strict = [replace(one, keeps_torch=True) for one in alternatives]
+        outcome = _resolve_first(live, strict, session, live)
+    if isinstance(outcome, Conflict):
+        return []
+    known = {file.url for lock in locks for file in lock.files}
+    family = requests[0].catalog.family
+    for one in outcome:
+        files = list_locked_files(one.packages)
+        if any(file.package in family and file.url not in known for file in files):
+            return []
     return outcome
 
 

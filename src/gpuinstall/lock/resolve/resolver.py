@@ -90,7 +90,17 @@ class Resolver:
         outcome = self._run_until_stable(resolver_input, known)
         if isinstance(outcome, RefusedInput):
             return outcome
-        return self._improve(outcome)
+        if not resolver_input.alternative.keeps_torch:
+            return self._improve(outcome)
+        locked = resolver_input.alternative.preferences
+        is_open = any(
+            fact.builds is not None or locked.get(fact.package) != fact.version
+            for fact in outcome.known.facts.values()
+        )
+        if is_open or self._find_newer_releases(outcome):
+            error = NoBuildError("torch-kept", "another torch may allow newer packages")
+            return RefusedInput(Conflict(error), outcome.known)
+        return outcome
 
     def _run_until_stable(
         self,

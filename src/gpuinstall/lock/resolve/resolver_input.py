@@ -56,6 +56,9 @@ class Alternative(Value):
 
     python: str | None = None
 
+    keeps_torch: bool = False
+    """Whether to refuse a resolution that another torch may improve."""
+
     warnings: tuple[Reason, ...] = ()
     """The warnings about the resolution of this alternative."""
 

@@ -190,7 +190,7 @@ def _create_project(
         ),
         metadata=(
             *resolver_input.alternative.metadata,
-            *_create_metadata_rows(virtual, known, index),
+            *_create_metadata_rows(virtual, resolver_input, known, index),
         ),
         folder=session.folder,
         wheels_only=_find_unbuilt_packages(resolver_input, index)
@@ -346,9 +346,12 @@ def _list_optional_pins(
 
 
 def _create_metadata_rows(
-    virtual: VirtualPackages, known: Knowledge, index: PackageIndex
+    virtual: VirtualPackages,
+    resolver_input: ResolverInput,
+    known: Knowledge,
+    index: PackageIndex,
 ) -> Iterator[dict[str, Any]]:
-    """Yield METADATA of virtual packages and of releases with facts."""
+    """Yield METADATA of virtual packages, and of locked or known releases."""
     ranked = _rank_torch_versions(index)
     for name, versions in virtual.items():
         for number, texts in versions.items():
@@ -364,6 +367,14 @@ def _create_metadata_rows(
             ]
             added = [*fact.requires, f"{BUILD}{','.join(rejected)}"]
             yield _extend_metadata(fact, fact.wheel, added, index)
+    pages = index.read_pages()
+    for name, locked in resolver_input.alternative.preferences.items():
+        if name not in resolver_input.catalog.family or (name, locked) in known.facts:
+            continue
+        for wheel in pages.get(name, ()):
+            # uv does not cache METADATA of private pages.
+            if wheel.sha256 and str(wheel.version) == locked:
+                yield _extend_metadata(Fact(name, locked), wheel, [], index)
 
 
 def _extend_metadata(

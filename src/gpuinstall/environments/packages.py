@@ -242,14 +242,27 @@ def _parse_inside(text: str) -> tuple[RecordedFile, ...]:
 @cache
 def _parse_record(text: str) -> tuple[RecordedFile, ...]:
     """Parse a RECORD file, up to the first malformed row."""
+    if '"' not in text:
+        with suppress(ValueError):
+            return tuple(map(_split_row, text.splitlines()))
     import csv
 
     rows = []
     with suppress(csv.Error, ValueError):
         for path, digest, size in csv.reader(text.splitlines()):
-            sha256 = digest.partition("sha256=")[2]
-            rows.append(RecordedFile(path, sha256, int(size) if size.isdigit() else 0))
+            rows.append(_create_row(path, digest, size))
     return tuple(rows)
+
+
+def _split_row(line: str) -> RecordedFile:
+    # csv takes twice as long for the 12,000 files of torch.
+    path, digest, size = line.split(",")
+    return _create_row(path, digest, size)
+
+
+def _create_row(path: str, digest: str, size: str) -> RecordedFile:
+    sha256 = digest.partition("sha256=")[2]
+    return RecordedFile(path, sha256, int(size) if size.isdigit() else 0)
 
 
 def compute_record_digest(path: Path | str) -> str:

@@ -123,6 +123,13 @@ def read_file_stamp(path: str) -> FileStamp:
     return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
+def read_boot_id() -> str:
+    """Return the ID of this boot, or "" on a system without one."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return ""
+
+
 def stamp_python(venv: str) -> str:
     """Return the path, size, time, and inode of the base interpreter."""
     real = os.path.realpath(interpreter(Path(venv)))

@@ -23,6 +23,7 @@ from gpuinstall.install.state import (
     InstallState,
     check_folder,
     check_lock_files,
+    compare_all_files,
     inspect_environment,
     is_created_from,
 )
@@ -71,6 +72,9 @@ def lock_state(
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             project = reread_project(project)
             state = read_state(project, options, again=True)
+        if state.existing.lock:
+            existing = compare_all_files(state.existing)
+            state = check_lock_files(replace(state, existing=existing))
         report_changed_packages(state.existing, project.reporter)
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)

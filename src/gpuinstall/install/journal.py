@@ -40,7 +40,7 @@ from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
-from gpuinstall.environments.stamp import read_file_stamp
+from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
 _RECORD = "journal.json"
 TOUCH_S = 30.0
@@ -59,11 +59,11 @@ class RunningHost(Value):
     @classmethod
     def here(cls) -> RunningHost:
         """Return this host."""
-        return cls(platform.node(), _read_boot_id())
+        return cls(platform.node(), read_boot_id())
 
     def read_restart_time(self) -> int:
         """Return the nanosecond time of a later host restart, or 0."""
-        if self.boot == _read_boot_id():
+        if self.boot == read_boot_id():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
@@ -79,12 +79,6 @@ class RunningHost(Value):
         is_restarted = self.name == platform.node() and touched_ns < restart
         is_new = time.time_ns() - touched_ns < _ABANDONED_S * 10**9
         return restart > 0 and is_new and not is_restarted
-
-
-def _read_boot_id() -> str:
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    return ""
 
 
 class Journal(Value):

@@ -45,6 +45,7 @@ from gpuinstall.environments.environment import (
     package_versions,
     read_marker,
 )
+from gpuinstall.environments.intact import has_same_folders, remember_folders
 from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import was_created_here
@@ -268,7 +269,10 @@ def inspect_environment(
     locked = [package for package in packages if package.name in marker.packages]
     # If the lock file differs from the marker, a change may have been interrupted.
     hashing = Hashing.NONE if lock else Hashing.ALL
-    damaged, truncated = _find_damaged(locked, hashing)
+    if hashing is Hashing.NONE and has_same_folders(venv, locked):
+        damaged, truncated = dict[str, str](), frozenset[str]()
+    else:
+        damaged, truncated = _find_damaged(locked, hashing, venv)
     misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
@@ -302,14 +306,25 @@ def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     return newer
 
 
+def compare_all_files(existing: ExistingEnvironment) -> ExistingEnvironment:
+    """Return an environment after a comparison of all files with RECORD.
+
+    ``inspect_environment`` may compare only the times of folders.
+    """
+    locked = existing.find_packages(existing.locked_versions)
+    damaged, truncated = _find_damaged(locked, Hashing.NONE, existing.paths.venv)
+    return replace(existing, damaged=damaged, truncated=truncated)
+
+
 def _find_damaged(
-    packages: Collection[InstalledPackage], hashing: Hashing
+    packages: Collection[InstalledPackage], hashing: Hashing, venv: Path
 ) -> tuple[dict[str, str], frozenset[str]]:
     """Find packages that are installed twice or lack files, such as RECORD.
 
     Args:
         packages: The packages.
         hashing: The files to hash.
+        venv: The environment.
 
     Returns:
         Messages by name, and the names of packages that may also be damaged in uv's cache.
@@ -329,6 +344,8 @@ def _find_damaged(
         damaged.setdefault(loss.package.name, loss.message)
         if loss.is_in_cache:
             truncated.add(loss.package.name)
+    if not damaged:
+        remember_folders(venv, packages)
     return damaged, frozenset(truncated)
 
 

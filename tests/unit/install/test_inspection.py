@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, LockError, UsageError
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
@@ -16,6 +19,7 @@ from gpuinstall.install.state import (
     check_folder,
     check_movable,
     check_previous,
+    compare_all_files,
     inspect_environment,
     package_change,
 )
@@ -87,6 +91,32 @@ def test_project_at_wrong_path_is_reported_as_changed(paths, tmp_path):
         if inspect_environment(paths).changed_projects == {"lb"}:
             changed.append(text)
     assert changed == wrong
+
+
+def test_files_changed_in_place_are_found_later(paths):
+    site = make_environment(paths.venv, "ours") / SITE
+    put_package(site, "torch", {"torch/__init__.py": "import"}, version="2.14.1")
+    old = time.time() - 60
+    for path in site.rglob("*"):
+        os.utime(path, (old, old))
+    assert inspect_environment(paths).damaged == {}
+    (site / "torch/__init__.py").write_text("")
+    existing = inspect_environment(paths)
+    assert existing.damaged == {}
+    assert compare_all_files(existing).damaged.keys() == {"torch"}
+    for file in own_cache_folder().glob("intact/*"):
+        os.utime(file, (old, time.time() - 601))
+    assert inspect_environment(paths).damaged.keys() == {"torch"}
+
+
+def test_removed_file_is_found_at_once(paths):
+    site = make_environment(paths.venv, "ours") / SITE
+    put_package(site, "torch", {"torch/__init__.py": "import"}, version="2.14.1")
+    for path in site.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    assert inspect_environment(paths).damaged == {}
+    (site / "torch/__init__.py").unlink()
+    assert inspect_environment(paths).damaged.keys() == {"torch"}
 
 
 def stray_file(site):

@@ -1,5 +1,7 @@
 """Tests of Git repositories that need a login, on a host on loopback."""
 
+import shutil
+
 import pytest
 
 from tests.lab.cases import mostly_heavy
@@ -58,6 +60,19 @@ def use_helper(home, _server):
     return {"PATH": str(home / "bin")}
 
 
+def use_helper_with_variable(home, _server):
+    (home / ".gitconfig").write_text("[credential]\n\thelper = lab\n")
+    answer = 'echo username=me; echo "password=$GH_TOKEN"'
+    write_program(home / "bin" / "git-credential-lab", answer)
+    return {"PATH": str(home / "bin"), "GH_TOKEN": "s3cr3t"}
+
+
+def use_askpass(home, _server):
+    answer = 'case $1 in User*) echo me;; *) echo "$CI_PASSWORD";; esac'
+    write_program(home / "bin" / "askpass", answer)
+    return {"GIT_ASKPASS": str(home / "bin" / "askpass"), "CI_PASSWORD": "s3cr3t"}
+
+
 def use_configuration_variables(_home, server):
     return {
         "GIT_CONFIG_COUNT": "1",
@@ -83,6 +98,8 @@ WAYS = {
     "netrc": use_netrc,
     "credential.helper=store": use_store,
     "a helper on PATH": use_helper,
+    "a helper with a variable": use_helper_with_variable,
+    "an askpass with a variable": use_askpass,
     "GIT_CONFIG_COUNT": use_configuration_variables,
     "GIT_CONFIG_PARAMETERS": use_configuration_parameters,
     "GIT_CONFIG_GLOBAL": use_global_file,
@@ -97,20 +114,28 @@ def here(workshop, play):
     return workshop
 
 
-@pytest.mark.parametrize("way", mostly_heavy(WAYS, ["netrc", "a helper on PATH"]))
+@pytest.mark.parametrize(
+    "way", mostly_heavy(WAYS, ["netrc", "a helper with a variable"])
+)
 def test_private_repository_is_readable(here, private, tmp_path, way):
     home = tmp_path / "person"
     home.mkdir()
     variables = WAYS[way](home, private.url)
     if "PATH" in variables:
         variables["PATH"] += f":{here.environment['PATH']}"
-    login = f"{LOGIN}@" if way == "a login in the URL" else ""
-    address = f"git+{private.url}/tool/.git".replace("://", f"://{login}")
+    login = way == "a login in the URL"
+    address = f"git+{private.url}/tool/.git"
+    if login:
+        address = address.replace("://", f"://{LOGIN}@")
     requirements = here.folder / "requirements.txt"
     requirements.write_text(f"torch\ntool @ {address}\n", "utf-8")
 
-    done = here.having(HOME=str(home), **variables).run("install")
-
+    own = here.having(HOME=str(home), **variables)
+    done = own.run("install")
     assert done.ok, done.err
     assert "s3cr3t" not in done.out + done.err
     assert "s3cr3t" not in here.lock("pylock.cpu.toml")
+    shutil.rmtree(here.folder / ".venv")
+    again = own.having(UV_CACHE_DIR=str(tmp_path / "empty")).run("sync")
+    # A lock does not contain the login of a URL.
+    assert again.ok is not login, again.err

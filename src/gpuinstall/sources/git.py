@@ -1,7 +1,13 @@
-"""Settings of Git: the user's, logins, and limits of ``trusted-sources``."""
+"""Settings of Git: the user's, logins, and limits of ``trusted-sources``.
+
+uv and builds do not receive variables with secrets, but Git's credential helpers may need
+them. Git therefore asks a helper of gpuinstall, which runs ``git credential`` with all
+variables of the user.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import string
@@ -11,8 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from gpuinstall.base.files import write_atomically
+from gpuinstall.base.files import open_atomically, write_atomically
 from gpuinstall.base.location import Location, parse_source
+from gpuinstall.base.process import find_program, run
+from gpuinstall.base.shell import quote_literal
 from gpuinstall.sources.sources import Sources, url_server
 
 REFUSED = "outside-trusted-sources"
@@ -21,13 +29,22 @@ _FIRST = string.ascii_lowercase + string.digits
 """The first characters of URLs and SSH addresses, but not of paths."""
 _NEXT = string.ascii_letters + string.digits + "!$%&'()*+,-.:;=?@_~"
 """The characters that continue the name of a folder in a URL."""
+_HELPER = """export GIT_TERMINAL_PROMPT=0
+case $1 in
+get) exec git credential fill ;;
+store) exec git credential approve ;;
+erase) exec git credential reject ;;
+esac
+"""
+"""The shell script of the credential helper, after the user's variables."""
+_SETTINGS = "GIT_CONFIG_(COUNT|KEY_|VALUE_|PARAMETERS)"
 _PORTS = {"http": ":80", "https": ":443"}
 
 
 def move_git_settings(
     sources: Sources, variables: Mapping[str, str], scratch: Path
 ) -> dict[str, str]:
-    """Move Git settings and logins from variables into a private file.
+    """Move Git settings and logins from variables into private files.
 
     Build scripts could read variables, and other users could read a command line.
 
@@ -39,10 +56,12 @@ def move_git_settings(
     kept = {
         name: value
         for name, value in variables.items()
-        if not re.match("GIT_CONFIG_(COUNT|KEY_|VALUE_|PARAMETERS)", name)
+        if not re.match(_SETTINGS, name)
     }
+    settings = list[tuple[str, str]]()
+    if _has_helper(variables):
+        settings += _write_helper(variables, scratch / "credential")
     count = variables.get("GIT_CONFIG_COUNT", "0")
-    settings = []
     for number in range(int(count) if count.isdecimal() else 0):
         key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
         settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
@@ -73,6 +92,32 @@ def move_git_settings(
         "GIT_CONFIG_KEY_0": "include.path",
         "GIT_CONFIG_VALUE_0": str(file),
     }
+
+
+def _has_helper(variables: Mapping[str, str]) -> bool:
+    """Return whether Git would run a program of the user to get a login."""
+    git = find_program("git")
+    if git is None or "GIT_ASKPASS" in variables:
+        return git is not None
+    pattern = r"^credential\..*helper$|^core\.askpass$"
+    return run([git, "config", "--get-regexp", pattern], env=variables).ok
+
+
+def _write_helper(
+    variables: Mapping[str, str], file: Path
+) -> Iterator[tuple[str, str]]:
+    """Write the credential helper, and yield the settings with which Git asks it."""
+    lines = ["unset GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS\n"]
+    for name, value in variables.items():
+        if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            word = quote_literal(value, "sh")
+            lines.append(f"export {name}={word}\n")
+    with open_atomically(file, is_private=True, is_cached=True) as script:
+        # Values can contain bytes that are not UTF-8.
+        script.write(os.fsencode("".join((*lines, _HELPER))))
+    # The empty value removes the helpers that Git has read before.
+    yield "credential.helper", ""
+    yield "credential.helper", f"!sh {quote_literal(file.as_posix(), 'sh')}"
 
 
 def _format_git_setting(setting: tuple[str, str]) -> str:

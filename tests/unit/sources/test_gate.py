@@ -338,4 +338,5 @@ def test_git_contacts_only_trusted_sources(tmp_path):
     allowed = [one for one in refused if not rewrite(one).startswith(REFUSED)]
     assert allowed == []
     trusting = replace(sources, policy=Policy(trusted_sources=listed))
-    assert move_git_settings(trusting, {}, tmp_path) == {}
+    own = {"GIT_CONFIG_NOSYSTEM": "1", "HOME": str(tmp_path)}
+    assert move_git_settings(trusting, own, tmp_path) == own

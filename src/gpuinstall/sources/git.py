@@ -106,7 +106,7 @@ def _has_helper(variables: Mapping[str, str]) -> bool:
 def _write_helper(
     variables: Mapping[str, str], file: Path
 ) -> Iterator[tuple[str, str]]:
-    """Write the credential helper, and yield the settings with which Git asks it."""
+    """Write the credential helper, and yield the settings that select it."""
     lines = ["unset GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS\n"]
     for name, value in variables.items():
         if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):

@@ -266,6 +266,12 @@ def find_unsupported_gpus(
     return reason, bool(certain) and not _is_fast_path(row)
 
 
+def lacks_all_code(row: WheelRow, gpus: ServedGpus) -> bool:
+    """Return whether no library of a wheel has code for one of the GPUs."""
+    found = [_find_lacks(row, rules, gpu).values() for rules, gpu in gpus]
+    return any(lacks and all(lacks) for lacks in found)
+
+
 def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None]:
     """Return what each library with GPU code lacks for a GPU, if anything.
 
@@ -344,18 +350,21 @@ def has_own_runtime(row: WheelRow) -> bool:
     """Return whether a wheel bundles or statically links its own CUDA runtime.
 
     A wheel that uses torch has no runtime of its own. If a library was not read
-    completely, METADATA determines whether the wheel uses torch.
+    completely, METADATA determines whether the wheel uses torch. A wheel that must open
+    other CUDA libraries depends on their CUDA version.
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":
         uses_torch = "torch" in requirement_names(row.requirements())
-    return row.has_runtime and not uses_torch
+    must_open = row.package in load_members().must_open
+    return row.has_runtime and not uses_torch and not must_open
 
 
 def may_have_own_runtime(row: WheelRow) -> bool:
     """Return whether unread parts of a wheel may contain a CUDA runtime."""
     is_named = find_required_cuda(row) and not _find_shared_cuda_majors(row)
-    return bool(is_named) and row.torch.kind in {"none", "unknown"}
+    must_open = row.package in load_members().must_open
+    return bool(is_named) and not must_open and row.torch.kind in {"none", "unknown"}
 
 
 def _find_shared_cuda_majors(row: WheelRow) -> set[int]:

@@ -11,8 +11,7 @@ The resolver uses an ``Inspector`` as follows::
     found.adds                                      # packages to require as well
 
 ``readings(build)`` is ``Reader.readings``: it yields METADATA, the tables of the
-libraries, and GPU code. ``max_depth`` limits the inspection: only requested packages
-and packages in ``members.toml`` are read beyond METADATA. An older release is a
+libraries, and GPU code. ``deepest`` limits the inspection. An older release is a
 candidate only if ``find_missing_code`` returns None. If a version has several files,
 the first for which ``runs_with`` is true is selected.
 """
@@ -33,6 +32,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Build, Wheel
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.compatibility import (
     BuildVerdict,
     Compatibility,
@@ -77,11 +77,11 @@ def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
     )
 
 
-def max_depth(package: str, *, is_requested: bool) -> Depth:
-    """Return the maximum depth to which wheels of a package may be read."""
+def is_core(package: str) -> bool:
+    """Return whether wheels of a package are read, although only required."""
     members = load_members()
-    is_core = members.has_library(package) or package in members.stated
-    return Depth.WHOLE if is_requested or is_core else Depth.METADATA
+    has_row = members.has_library(package) or package in members.stated
+    return has_row or package in load_extensions().rows
 
 
 class Inspector(Value):

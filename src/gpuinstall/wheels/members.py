@@ -123,6 +123,10 @@ class Members(Value):
                 return cuda
         return None
 
+    def has_minimum(self, package: str) -> bool:
+        """Return whether the table has a minimum capability for a package."""
+        return any(row.package.fullmatch(package) for row in self.families)
+
     def lowest_chip(self, package: str, version: Version) -> str | None:
         """Return the lowest compute capability that a version supports."""
         for row in self.families:

@@ -13,6 +13,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.uv import errors
+from gpuinstall.lock.uv.edges import parse_edges, remove_log
 from gpuinstall.lock.uv.errors import Conflict
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.setuptools import make_setuptools
@@ -187,3 +188,26 @@ def test_uv_reports_unknown_issuer(pinned, certificate):
     failure = errors.explain_failure(message)
     assert isinstance(failure, InstallationError)
     assert failure.untrusted, message
+
+
+@pytest.mark.parametrize(
+    ("logged", "requirement"),
+    [
+        ("sympy>=1.13.3", "sympy>=1.13.3"),
+        ("filelock*", "filelock"),
+        ("torch>=2.14.0, <2.14.0+", "torch==2.14.0"),
+        ("numpy<2 | >=2+", "numpy!=2"),
+        ("tokenizers>=0.22.0, <=0.23.0+", "tokenizers<=0.23.0,>=0.22.0"),
+        ("httpx>=0.27.0, <0.28.dev0", "httpx<0.28,>=0.27.0"),
+        ("starlette<8.3.dev0 | >=8.4.dev0", "starlette"),
+        ("uvicorn[standard]>=0.32", "uvicorn[standard]>=0.32"),
+        ("nvidia-nccl-cu13{sys_platform == 'linux'}==2.30", "nvidia-nccl-cu13==2.30"),
+    ],
+)
+def test_dependencies_are_read_from_uv_log(logged, requirement):
+    edge = "DEBUG Adding transitive dependency for vllm==0.33.0:"
+    log = f"{edge} {logged}\nwarning: a warning\n{edge} gpuinstall-build!=3\n"
+
+    [found] = parse_edges(log)["vllm", "0.33.0"]
+
+    assert (found.text, remove_log(log)) == (requirement, "warning: a warning\n")

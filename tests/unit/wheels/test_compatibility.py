@@ -26,7 +26,6 @@ from gpuinstall.wheels.inspector import (
     Context,
     Inspector,
     is_required_by_torch,
-    max_depth,
 )
 from gpuinstall.wheels.learned.row import Depth, WheelRow, requirements_of_metadata
 from gpuinstall.wheels.needs import (
@@ -265,12 +264,6 @@ def test_wheel_required_by_torch_is_recognized(requirement, is_required):
     assert is_required_by_torch(wheel, required) is is_required
 
 
-def test_only_requested_and_core_packages_are_read():
-    assert max_depth("some", is_requested=True) == Depth.WHOLE
-    assert max_depth("some", is_requested=False) == Depth.METADATA
-    assert max_depth("vllm", is_requested=False) == Depth.WHOLE
-
-
 def test_wheels_of_same_version_are_checked_separately():
     inspector = inspector_for("RTX 3090", driver="550.54.15")
     native = reading(needs=("libcudart.so.13",), cudas=(13,), cuda="13.0")
@@ -329,6 +322,15 @@ OF_PROCESS = [
             "version": "4.8.5",
             "codes": "a sm_70",
             "opens": ("libcublas.so.12",),
+        },
+        12,
+    ),
+    (
+        {
+            "package": "ctranslate2",
+            "version": "4.8.3",
+            "has_runtime": True,
+            "torch": TorchNeeds(),
         },
         12,
     ),

@@ -74,7 +74,7 @@ def _inspect_wheels(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Knowledge:
     """Inspect the wheels of a resolution, and return all known facts."""
-    known |= Knowledge(required_by_extras=inspector.find_required_by_extras(resolution))
+    known |= Knowledge(needed=frozenset(inspector.find_distances(resolution)))
     for found in inspector.inspect(resolution, known):
         known |= _find_wheel_facts(found, resolution, known, inspector)
     return known | Knowledge(linked=inspector.find_linked_dependencies(resolution))
@@ -89,14 +89,15 @@ def _find_wheel_facts(
     """Return the facts of a wheel and, if rejected, of older releases."""
     package = found.wheel.package
     fact = create_wheel_fact(found, resolution.torch)
+    decides = inspector.decides(found, known)
     compiled = inspector.find_compiled_release(found)
     if not fact and compiled and compiled > found.wheel.version:
         fact = _create_missing_code_fact(found, compiled, inspector.index)
-    if fact is None or inspector.is_optional(package):
+    if fact is None or (fact.builds is not None and not decides):
         return Knowledge()
     learned = Knowledge.from_facts([fact])
     # Keep a requested package at its latest release if another torch runs with it.
-    is_dependency = not inspector.is_requested(package, known)
+    is_dependency = package not in inspector.resolver_input.requested
     if fact.excludes:
         pure = inspector.find_pure_files(found)
         if pure:
@@ -202,7 +203,7 @@ class OlderReleaseSearch:
         self.known = known
         # A requested package that no torch runs may run with any torch.
         self.builds = frozenset([resolution.torch])
-        if fact.excludes and inspector.is_requested(fact.package, known):
+        if fact.excludes and fact.package in inspector.resolver_input.requested:
             self.builds = frozenset(inspector.index.builds())
         self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
@@ -243,9 +244,10 @@ class OlderReleaseSearch:
         older = [one for version, one in releases if version < wheel.version]
         requirements = [
             requirement
-            for other in self.inspector.select_installed_wheels(self.resolution)
-            if other.package != wheel.package
-            for requirement in index.read_metadata_requirements(other)
+            for package in self.resolution.versions
+            for requirement in self.inspector.find_dependencies(
+                package, self.resolution
+            )
             if requirement.name == wheel.package
         ]
         allowed = [
@@ -324,7 +326,7 @@ class OlderReleaseSearch:
 
     def _inspect(self, wheel: Wheel) -> Trial:
         """Inspect the wheel of a release."""
-        deepest = self.inspector.max_depth(wheel.package)
+        deepest = self.inspector.max_depth(wheel.package, self.resolution)
         try:
             found = self._read(wheel, deepest)
         except InstallationError as error:

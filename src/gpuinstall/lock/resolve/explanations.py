@@ -26,7 +26,7 @@ from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import (
     list_torch_versions,
 )
-from gpuinstall.lock.uv.project import OWN_PACKAGES
+from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
 from gpuinstall.wheels.learned.row import Depth, WheelRow
@@ -174,7 +174,7 @@ class ResolutionExplanation:
         A torch version that does not run is explained with the newest release, if that
         is a later one.
         """
-        for one in self._read_requirements(wheel):
+        for one in self._find_requirements(wheel):
             if one.name == "torch" and not any(
                 map(one.allows, self._resolver_input.torches)
             ):
@@ -212,12 +212,11 @@ class ResolutionExplanation:
         conflicts: dict[ObstacleKind, dict[str, str]] = defaultdict(dict)
         requested = requirement_names(self._resolver_input.programs)
         companions = self._index.find_newest_companions(self._resolution.build)
-        wheels = [one for one in self._resolution.wheels if one.package != dependent]
-        found = map_concurrently(self._read_requirements, wheels, WHEELS_AT_ONCE)
         demands = [
             (wheel, one)
-            for wheel, requirements in zip(wheels, found, strict=True)
-            for one in requirements
+            for wheel in self._resolution.wheels
+            if wheel.package != dependent
+            for one in self._find_requirements(wheel)
             if one.name == package and not one.allows(version)
         ]
         for wheel, demand in demands:
@@ -333,7 +332,7 @@ class ResolutionExplanation:
                 one.name != "torch",
             )
 
-        for one in sorted(self._read_requirements(wheel), key=order):
+        for one in sorted(self._find_requirements(wheel), key=order):
             if one.name == requirer:
                 continue
             selected = self._versions.get(one.name)
@@ -374,9 +373,16 @@ class ResolutionExplanation:
         """Return whether torch's sources list no release of a package."""
         return package in self._index.names() and not self._index.find_releases(package)
 
-    def _read_requirements(self, wheel: Wheel) -> list[Requirement]:
-        """Return a wheel's requirements, including ones that torch omits."""
-        requirements = self._index.read_metadata_requirements(wheel)
+    def _find_requirements(self, wheel: Wheel) -> Sequence[Requirement]:
+        """Return a release's known requirements, with ones that torch omits.
+
+        METADATA of requested packages was read to find their latest release. uv logs
+        the requirements of other packages.
+        """
+        if wheel.package in self._index.newest_releases():
+            return self._index.read_metadata_requirements(wheel)
+        version = str(wheel.version)
+        requirements = self._index.find_dependencies(wheel.package, version)
         if wheel.package != "torch":
             return requirements
         torch = Version(wheel.version.public)
@@ -447,8 +453,11 @@ class ResolutionExplanation:
             if why:
                 runs_on_cpu = members.works_on_cpu.fullmatch(row.package)
                 on_cpu = "; it works on the CPU" if runs_on_cpu else ""
-                version = self._versions[row.package]
-                yield Reason(MAY_NOT_RUN, f"{row.package} {version} {why}{on_cpu}")
+                name = f"{row.package} {self._versions[row.package]}"
+                requirers = self._index.find_requirers(row.package, self._versions)
+                if requirers:
+                    name = f"{name} ({format_requirers(requirers)})"
+                yield Reason(MAY_NOT_RUN, f"{name} {why}{on_cpu}")
             elif self._is_unread(result):
                 how = (
                     "not inspected"
@@ -457,7 +466,11 @@ class ResolutionExplanation:
                 )
                 unread = f"{row.package} {row.version} was {how}"
                 limit = "the inspection limit for one lock was reached"
-                yield Reason("not-inspected", f"{unread}: {limit}")
+                if row.package in self._resolver_input.requested:
+                    yield Reason("not-inspected", f"{unread}: {limit}")
+                else:
+                    reporter = self._index.session.reporter
+                    reporter.detail("Inspected", f"{unread}: {limit}")
             if row.opens and row.package in members.must_open:
                 message = (
                     f"{row.package} loads {row.opens[0]} by name: import torch first, "
@@ -467,7 +480,8 @@ class ResolutionExplanation:
 
     def _is_unread(self, result: Compatibility) -> bool:
         """Return whether the read limit prevented inspecting a wheel."""
-        deepest = self._resolver.inspector.max_depth(result.row.package)
+        inspector = self._resolver.inspector
+        deepest = inspector.max_depth(result.row.package, self._resolution)
         return result.row.depth < deepest and not result.is_settled
 
     def _explain_missing_library(self, row: WheelRow) -> str:
@@ -496,6 +510,16 @@ def remove_marker(requirement: Requirement) -> Requirement:
     """Return a copy of a requirement without its environment marker."""
     text = f"{requirement.full_name}{requirement.clauses}"
     return replace(requirement, text=text, marker=None)
+
+
+def format_requirers(requirers: Sequence[str]) -> str:
+    """Return how the first of these packages requires another one."""
+    first, *others = requirers
+    if not others:
+        return f"{first} requires it"
+    if len(others) == 1:
+        return f"{first} requires {others[0]}, which requires it"
+    return f"{first} requires it through {others[0]} and {len(others) - 1} more"
 
 
 def format_limit(requirement: Requirement) -> str:

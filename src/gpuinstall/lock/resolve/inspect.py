@@ -1,8 +1,8 @@
 """Find facts that METADATA omits in the wheels that uv selected.
 
-The inspector reads the GPU code of requested packages and the catalog's core packages.
-The inspector checks other dependencies only by name and METADATA. Certain results
-become facts, and uncertain results become warnings.
+The inspector reads the GPU code of requested packages, the catalog's core packages,
+extensions, and then of dependencies that require torch or CUDA, the nearest first.
+Certain results become facts, and uncertain results become warnings.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from gpuinstall.wheels.compatibility import (
     Compatibility,
     assess_gpus,
     can_load_with,
+    lacks_all_code,
     needs_older_cuda,
 )
 from gpuinstall.wheels.inspector import (
     Context,
     Inspector,
+    is_core,
     is_required_by_torch,
-    max_depth,
 )
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
@@ -91,7 +92,6 @@ class ResolutionInspector:
             index.builds(), resolver_input.gpus, resolver_input.is_applicable
         )
         self.inspected: dict[Wheel, Compatibility] = {}
-        self._of_torch: dict[str, list[Requirement]] = {}
         # Do not inspect CPU builds, or requests for only torch and paired packages.
         is_for_cpu = not resolver_input.gpus and all(
             build.backend.kind != "cuda" for build in resolver_input.builds
@@ -143,21 +143,27 @@ class ResolutionInspector:
         self, resolution: UvResolution, known: Knowledge
     ) -> list[Compatibility]:
         """Inspect the new wheels of a resolution, and return the results."""
-        required = self._read_torch_requirements(resolution)
+        required = self._find_torch_requirements(resolution)
         new = [
             wheel
             for wheel in self.select_installed_wheels(resolution)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
+        distances = self.find_distances(resolution)
+        furthest = len(resolution.versions)
+        new.sort(key=lambda wheel: distances.get(wheel.package, furthest))
+        new.sort(key=lambda wheel: not self._is_decisive(wheel.package))
         reader = self.index.reader
         is_limit_reached = reader.is_limit_reached
 
         def begin(wheel: Wheel) -> tuple[Steps, Compatibility | None]:
-            deepest = self.max_depth(wheel.package)
+            deepest = self.max_depth(wheel.package, resolution)
             if is_limit_reached:
                 deepest = min(deepest, reader.find_read_depth(wheel.url))
             steps = self._inspect(wheel, resolution, known, deepest)
-            return steps, self._advance(wheel, steps)
+            # Dependencies are read within what remains of the limits.
+            first = Depth.PART if self._is_decisive(wheel.package) else Depth.TABLES
+            return steps, self._advance(wheel, steps, until=first)
 
         # Read the rest of the wheels in a fixed order, so that limits have one result.
         results = []
@@ -173,19 +179,24 @@ class ResolutionInspector:
         return results
 
     def _advance(
-        self, wheel: Wheel, steps: Steps, found: Compatibility | None = None
+        self,
+        wheel: Wheel,
+        steps: Steps,
+        found: Compatibility | None = None,
+        until: Depth = Depth.WHOLE,
     ) -> Compatibility | None:
-        """Read a wheel in part, or its rest; warn if it cannot be read.
+        """Read a wheel to a depth; warn if it cannot be read.
 
         Args:
             wheel: The wheel.
             steps: The remaining steps of its inspection.
             found: The result of the previous steps.
+            until: The depth.
         """
         try:
             for step in steps:
                 found = step
-                if found.row.depth == Depth.PART:
+                if found.row.depth == until:
                     break
         except InstallationError as error:
             message = (
@@ -206,26 +217,26 @@ class ResolutionInspector:
             others, self.resolver_input.tags, lambda wheel: wheel.package
         )
 
-    def _read_torch_requirements(self, resolution: UvResolution) -> list[Requirement]:
+    def _find_torch_requirements(self, resolution: UvResolution) -> list[Requirement]:
         """Return the requirements of torch and of its libraries.
 
         Packages that satisfy these requirements are compatible in any request.
         """
-        if resolution.torch not in self._of_torch:
-            wheels = {wheel.package: wheel for wheel in resolution.wheels}
-            found: list[Requirement] = []
-            pending = [Requirement.of("torch")]
-            while pending:
-                one = pending.pop()
-                wheel = wheels.get(one.name)
-                if wheel is None:
-                    continue
-                for further in self.index.read_requirements(wheel, one.extras):
-                    if further not in found:
-                        found.append(further)
-                        pending.append(further)
-            self._of_torch[resolution.torch] = found
-        return self._of_torch[resolution.torch]
+        found: list[Requirement] = []
+        pending = ["torch"]
+        while pending:
+            for one in self.find_dependencies(pending.pop(), resolution):
+                if one not in found:
+                    found.append(one)
+                    pending.append(one.name)
+        return found
+
+    def find_dependencies(
+        self, package: str, resolution: UvResolution
+    ) -> Sequence[Requirement]:
+        """Return the dependencies of a package at its resolved version."""
+        version = resolution.versions.get(package, "")
+        return self.index.find_dependencies(package, version)
 
     def find_pure_files(self, rejected: Compatibility) -> tuple[Wheel, ...]:
         """Return files without native wheels that a pure wheel can replace.
@@ -271,16 +282,26 @@ class ResolutionInspector:
                     linked.add(requirement.name)
         return frozenset(linked)
 
-    def find_required_by_extras(self, resolution: UvResolution) -> frozenset[str]:
-        """Return the packages that requested extras require."""
+    def find_distances(self, resolution: UvResolution) -> dict[str, int]:
+        """Return each package's distance from the request, without extras."""
+        # The request may not name a local project.
+        projects = [one.name for one in resolution.packages if one.directory]
+        requested = sorted({*self.resolver_input.requested, *projects})
+        distances = dict.fromkeys(requested, 0)
         with_extras = {one.name for one in self.resolver_input.programs if one.extras}
-        return frozenset(
-            requirement.name
-            for wheel in self.select_installed_wheels(resolution)
-            if wheel.package in with_extras
-            for requirement in self.index.read_metadata_requirements(wheel)
-            if not self.resolver_input.is_applicable(requirement)
-        )
+        wheels = {wheel.package: wheel for wheel in resolution.wheels}
+        pending = [*distances]
+        # The list grows while it is read.
+        for package in pending:
+            further = self.find_dependencies(package, resolution)
+            if package in with_extras & wheels.keys():
+                declared = self.index.read_metadata_requirements(wheels[package])
+                further = [*filter(self.resolver_input.is_applicable, declared)]
+            for one in further:
+                if one.name not in distances:
+                    distances[one.name] = distances[package] + 1
+                    pending.append(one.name)
+        return distances
 
     def find_source_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield facts about sdists whose CUDA does not support the GPUs."""
@@ -304,29 +325,50 @@ class ResolutionInspector:
 
     # One wheel.
 
-    def is_requested(self, package: str, known: Knowledge) -> bool:
-        """Return whether a package was requested, directly or by an extra."""
-        return (
-            package in self.resolver_input.requested
-            or package in known.required_by_extras
-        )
+    def _is_decisive(self, package: str) -> bool:
+        """Return whether a package is requested or a core package."""
+        is_requested = package in self.resolver_input.requested
+        return is_requested or is_core(package)
+
+    def decides(self, found: Compatibility, known: Knowledge) -> bool:
+        """Return whether a wheel may change the versions of other packages.
+
+        A dependency decides only if a requested package needs it without an extra. The
+        CUDA version in its name, and libraries partly without code, cause a warning.
+        """
+        package = found.wheel.package
+        if self.is_optional(package) or package not in known.needed:
+            return False
+        if package in self.resolver_input.requested:
+            return True
+        has_row = load_members().lowest_chip(package, found.wheel.version)
+        if is_core(package) or has_row or not found.unusable:
+            return True
+        if found.row.codes:
+            return lacks_all_code(found.row, self.resolver_input.gpus)
+        return bool(found.row.linked) or not parse_name_cuda(package)
 
     def find_allowed_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the METADATA of a wheel allows."""
         requirements = self.index.read_metadata_requirements(wheel)
         return self.inspector.allowed_builds(requirements)
 
-    def max_depth(self, package: str) -> Depth:
+    def max_depth(self, package: str, resolution: UvResolution) -> Depth:
         """Return how thoroughly to inspect a package.
 
-        The lines of a frozen requirements file are treated as dependencies, whose code
-        is not read.
+        The code of the lines of a frozen requirements file is not read.
         """
-        resolver_input = self.resolver_input
-        is_requested = (
-            package in resolver_input.requested and not resolver_input.is_frozen
+        members = load_members()
+        uses_cuda = parse_name_cuda(package) or any(
+            members.compiled_with.fullmatch(one.name)
+            for one in self.find_dependencies(package, resolution)
         )
-        deepest = max_depth(package, is_requested=is_requested)
+        is_read = package in self.resolver_input.requested or (
+            uses_cuda and not members.has_minimum(package)
+        )
+        if self.resolver_input.is_frozen:
+            is_read = False
+        deepest = Depth.WHOLE if is_read or is_core(package) else Depth.METADATA
         # Reading a part of the package is enough for a warning.
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
 
@@ -351,10 +393,9 @@ class ResolutionInspector:
         is_pure = wheel.is_pure
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
+        is_requested = wheel.package in self.resolver_input.requested
         # A wheel with the platform tag "any" can contain native libraries.
-        if (is_pure or (is_of_torch and not has_row)) and not self.is_requested(
-            wheel.package, known
-        ):
+        if (is_pure or (is_of_torch and not has_row)) and not is_requested:
             return
         if not is_pure or self.index.reader.may_have_code(wheel):
             yield from self.read(wheel, resolution, known, deepest)

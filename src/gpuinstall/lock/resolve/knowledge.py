@@ -83,8 +83,8 @@ class Knowledge(Value):
     seen: frozenset[str] = frozenset()
     """The packages in all resolutions so far."""
 
-    required_by_extras: frozenset[str] = frozenset()
-    """The packages that a requested extra requires."""
+    needed: frozenset[str] = frozenset()
+    """The packages that requested packages require without an extra."""
 
     linked: frozenset[str] = frozenset()
     """The dependencies with libraries that other packages are linked to."""

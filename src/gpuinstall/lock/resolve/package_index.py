@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
@@ -82,6 +83,8 @@ class PackageIndex:
         """The pages read so far, by package."""
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
+        self._edges = dict[tuple[str, str], tuple[Requirement, ...]]()
+        """The dependencies of the releases that uv tried."""
         self._is_for_cpu = self.backends == (CPU.tag,)
         # The first call of each function reads the pages.
         self.builds = cache(self._read_builds)
@@ -206,7 +209,8 @@ class PackageIndex:
             InstallationError: uv fails.
         """
         while True:
-            resolution = resolve_project(project(), self.session)
+            resolution, edges = resolve_project(project(), self.session)
+            self._edges.update(edges)
             if not isinstance(resolution, UnreadPackages):
                 return resolution
             self.read(resolution.names)
@@ -433,6 +437,41 @@ class PackageIndex:
 
     # Wheels.
 
+    def find_dependencies(self, package: str, version: str) -> Sequence[Requirement]:
+        """Return the dependencies of a release, if uv tried it.
+
+        Nothing is downloaded. A local project has no version in uv's lock.
+        """
+        if version:
+            return self._edges.get((package, version), ())
+        found = [edges for (name, _), edges in self._edges.items() if name == package]
+        return next(iter(found), ())
+
+    def find_requirers(
+        self, package: str, versions: Mapping[str, str] | None = None
+    ) -> tuple[str, ...]:
+        """Return the packages from a requested one to a direct requirer.
+
+        Args:
+            package: The package.
+            versions: The resolved versions; None: all versions that uv tried.
+        """
+        parents = defaultdict[str, list[str]](list)
+        for (name, version), dependencies in self._edges.items():
+            if versions is None or versions.get(name, version) == version:
+                for one in dependencies:
+                    parents[one.name].append(name)
+        paths: dict[str, tuple[str, ...]] = {package: ()}
+        # The list grows while it is read.
+        pending = [package]
+        for name in pending:
+            if name in self.resolver_input.requested or not parents[name]:
+                return paths[name]
+            new = [one for one in parents[name] if one not in paths]
+            paths |= {one: (one, *paths[name]) for one in new}
+            pending += dict.fromkeys(new)
+        return ()
+
     def _read_metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return a wheel's requirements on the target, with requested extras.
 
@@ -442,16 +481,9 @@ class PackageIndex:
         for program in self.resolver_input.programs:
             if program.name == wheel.package:
                 extras.update(program.extras)
-        return self.read_requirements(wheel, extras)
-
-    def read_requirements(
-        self, wheel: Wheel, extras: Iterable[str]
-    ) -> list[Requirement]:
-        """Return a wheel's requirements on the target, with these extras."""
         environment = self.resolver_input.markers
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
-            extras = set(extras)
             needed = [text for text in map(str, texts) if _may_apply(text, extras)]
             requirements = requirements_of_metadata(needed)
             return [one for one in requirements if one.applies_in(environment, extras)]

@@ -208,14 +208,14 @@ class Resolver:
                 fixed.append(package)
         if resolution.build.torch == max(self.resolver_input.torches):
             fixed.append("torch")
-        wheels = {wheel.package: wheel for wheel in resolution.wheels}
-        while behind and fixed:
-            wheel = wheels.pop(fixed.pop(), None)
-            for one in self.index.read_metadata_requirements(wheel) if wheel else ():
+        own = self.index.names()
+        # The list grows while it is read.
+        for package in fixed:
+            for one in self.inspector.find_dependencies(package, resolution):
                 newest = behind.get(one.name)
                 if newest and not one.allows(newest):
                     del behind[one.name]
-                if one.is_exact and one.name not in self.index.names():
+                if one.is_exact and one.name not in {*own, *fixed}:
                     fixed.append(one.name)
         return behind
 

@@ -25,6 +25,7 @@ from gpuinstall.lock.resolve.explanations import (
     TORCH_ADDED,
     ResolutionExplanation,
     format_limit,
+    format_requirers,
     remove_marker,
 )
 from gpuinstall.lock.resolve.extensions import create_inputs_with_files
@@ -256,9 +257,10 @@ def _explain_by_facts(
             f"{message}, and {' and '.join(map(format_limit, pins))} {verb} requested"
         )
     reasons = []
-    program = _find_requiring_program(package, refused, resolver)
-    if program != package:
-        reasons.append(f"{program} requires it")
+    requirers = resolver.index.find_requirers(package)
+    program = next(iter(requirers), package)
+    if requirers:
+        reasons.append(format_requirers(requirers))
     same = [fact for fact in excluding if fact.package == package]
     pure = [fact for fact in same if fact.code and fact is not newest]
     if pure:
@@ -302,19 +304,6 @@ def _suggest_other_name(package: str, resolver: Resolver) -> str:
     if not name or name == package or not resolver.index.find_releases(name):
         return ""
     return f"; the package for CUDA {toolkit[0]} is {name}"
-
-
-def _find_requiring_program(
-    package: str, refused: RefusedInput, resolver: Resolver
-) -> str:
-    """Return the requested package that requires a package, or the package."""
-    if resolver.inspector.is_requested(package, refused.known):
-        return package
-    for name in resolver.index.newest_releases():
-        requirements = _read_newest_requirements(name, refused, resolver)
-        if any(one.name == package for one in requirements):
-            return name
-    return package
 
 
 def _read_newest_requirements(

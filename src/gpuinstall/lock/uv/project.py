@@ -45,6 +45,7 @@ from gpuinstall.lock.uv.builds import (
     create_no_wheel_error,
     load_known_builds,
 )
+from gpuinstall.lock.uv.edges import OWN_PACKAGES, Edges, parse_edges, remove_log
 from gpuinstall.lock.uv.errors import (
     Conflict,
     explain_failure,
@@ -62,9 +63,6 @@ from gpuinstall.sources.web import RECENT_S
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
 """The files on each package's page."""
-
-OWN_PACKAGES = "gpuinstall-"
-"""Prefix of packages that add requirements missing from METADATA."""
 
 PREFERRED = "pylock.preferred.toml"
 """uv's output file. uv prefers versions in an existing file."""
@@ -239,8 +237,10 @@ class UnreadPackages(NamedTuple):
 def resolve_project(
     project: ResolverProject,
     session: Session,
-) -> UvLock | Conflict | UnreadPackages:
+) -> tuple[UvLock | Conflict | UnreadPackages, Edges]:
     """Resolve a project, and return uv's lock or a conflict.
+
+    The dependencies of all releases that uv tried are also returned.
 
     Raises:
         InstallationError: uv failed for a reason other than a conflict, such as the
@@ -249,16 +249,17 @@ def resolve_project(
     with tempfile.TemporaryDirectory(
         dir=session.scratch, ignore_cleanup_errors=True
     ) as folder:
-        done = _Resolver(project, Path(folder), session).resolve()
+        resolver = _Resolver(project, Path(folder), session)
+        done = resolver.resolve()
     if done.ok:
         packages = _parse_packages(done.out, folder)
         unread = project.unread.intersection(package.name for package in packages)
     else:
         unread = project.unread & find_mentioned_names(done.err, project.unread)
     if unread:
-        return UnreadPackages(unread)
+        return UnreadPackages(unread), resolver.edges
     if done.ok:
-        return UvLock(packages, find_missing_extras(done.err))
+        return UvLock(packages, find_missing_extras(done.err)), resolver.edges
     # A package with an empty page must not be installed from elsewhere.
     unlisted = [
         package
@@ -267,7 +268,7 @@ def resolve_project(
     ]
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
-        return failure
+        return failure, resolver.edges
     raise failure
 
 
@@ -383,6 +384,8 @@ class _Resolver:
         if target.os == "macos":
             # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
+        self.edges: Edges = {}
+        """The dependencies of the releases that uv tried."""
         self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
         """Whether only packages requested by URL or path may be built."""
@@ -562,7 +565,8 @@ class _Resolver:
         if not code:
             variables = {**uv.select_resolver_variables(variables), **_NO_CODE}
             words += tuple(f"--only-binary={name}" for name in sorted(self.unannounced))
-        return process.run(
+            words += ("--verbose",)
+        done = process.run(
             [*self.command, *words],
             env=variables,
             cwd=self.folder,
@@ -570,6 +574,8 @@ class _Resolver:
             seconds=None if code else self.session.timeouts.resolution,
             memory=None if code else _MEMORY,
         )
+        self.edges = {**self.edges, **parse_edges(done.err)}
+        return done._replace(err=remove_log(done.err))
 
     def run_on_requirement(
         self, requirement: str, *words: str, code: bool = True

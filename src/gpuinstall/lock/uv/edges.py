@@ -1,0 +1,64 @@
+"""Read the dependencies of packages from the verbose output of uv.
+
+uv logs the dependencies of every release that it tries, for example ``Adding transitive
+dependency for torch==2.14.0: sympy>=1.13.3``. They need no download of METADATA.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import Requirement, parse_requirement
+
+Edges = Mapping[tuple[str, str], tuple[Requirement, ...]]
+"""The dependencies of each release on the target, by name and version.
+
+Dependencies of requested extras are included.
+"""
+
+OWN_PACKAGES = "gpuinstall-"
+"""Prefix of packages that add requirements missing from METADATA."""
+
+_LOGGED = re.compile(r"^(?:TRACE|DEBUG|INFO) .*\n?", re.MULTILINE)
+_EDGE = re.compile(
+    r"^DEBUG Adding transitive dependency for ([\w.-]+)==(\S+): "
+    r"([\w.-]+)(\[[^]]*\])?(?:\{.*\})?(.*)$",
+    re.MULTILINE,
+)
+_SPELLINGS = (
+    (r">=(\S+), <\1\+", r"==\1"),
+    (r"<(\S+) \| >=\1\+", r"!=\1"),
+    (r"(<=|>)(\S+)\+", r"\1\2"),
+    (r"(?<=\d)\.dev0\b", ""),
+    (r"^\*$", ""),
+)
+"""Patterns of uv's version ranges, and the specifiers that they represent."""
+
+
+def remove_log(message: str) -> str:
+    """Return uv's message without the lines of its log."""
+    return _LOGGED.sub("", message)
+
+
+def parse_edges(log: str) -> Edges:
+    """Return the dependencies that uv's log lists.
+
+    A range without an equal specifier is omitted from its dependency.
+    """
+    edges = defaultdict[tuple[str, str], dict[str, Requirement]](dict)
+    for found in dict.fromkeys(_EDGE.findall(log)):
+        name, version, dependency, extras, specifier = found
+        for pattern, spelling in _SPELLINGS:
+            specifier = re.sub(pattern, spelling, specifier)
+        if "|" in specifier:
+            specifier = ""
+        # A package is also a dependency of its own extras.
+        if dependency != name and not dependency.startswith(OWN_PACKAGES):
+            with suppress(UsageError):
+                one = parse_requirement(f"{dependency}{extras}{specifier}")
+                edges[name, version][one.text] = one
+    return {release: tuple(texts.values()) for release, texts in edges.items()}

@@ -207,6 +207,11 @@ class EnvironmentPaths(Value):
         return self.work / "changing"
 
     @property
+    def owner_file(self) -> Path:
+        """The file that identifies the process of the running command."""
+        return self.work / "owner"
+
+    @property
     def lock_file(self) -> Path:
         """The file that a running command locks."""
         return self.work / "lock"

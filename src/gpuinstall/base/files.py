@@ -590,6 +590,29 @@ def format_diagnostic_commands(path: Path) -> str:
     return f"ls -ld {staying}; df -h {staying}; df -i {staying}"
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed, unless another process did.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def make_private_folder(folder: Path) -> None:
     """Create a folder and its parents for this user only.
 

@@ -23,12 +23,18 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import read_document, write_atomically, xdg_folder
+from gpuinstall.base.files import (
+    read_document,
+    try_lock,
+    write_atomically,
+    xdg_folder,
+)
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.running import is_running
 
 MAX_IDENTITIES = 64
 """The maximum number of identities that are recorded for a path.
@@ -146,31 +152,17 @@ def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
 
 def _is_locked(place: EnvironmentPaths) -> bool:
     """Return whether a running command holds the lock of an environment."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        with suppress(FileNotFoundError), place.lock_file.open("r+b") as opened:
-            try:
-                # filelock locks the first byte too.
-                msvcrt.locking(opened.fileno(), msvcrt.LK_NBLCK, 1)
-            except OSError:
-                return True
-            msvcrt.locking(opened.fileno(), msvcrt.LK_UNLCK, 1)
-        return False
-    import fcntl
-
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(place.lock_file, flags)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
+    except OSError:
+        return is_running(place.owner_file)
     finally:
         os.close(descriptor)
-    return False
 
 
 def check_finished(venv: Path) -> None:

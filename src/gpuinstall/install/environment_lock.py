@@ -5,17 +5,17 @@ If a change is interrupted, the next command completes it or rolls it back.
 
 from __future__ import annotations
 
+import errno
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from os.path import exists, isfile
-from typing import TYPE_CHECKING
+from os.path import exists
+from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import convert_write_errors, read_document, write_atomically
+from gpuinstall.base.files import convert_write_errors, try_lock, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
@@ -23,6 +23,8 @@ from gpuinstall.environments.environment import package_versions
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.rights import check_owner
+from gpuinstall.environments.running import describe_process, is_running, read_owner
+from gpuinstall.install.journal import keep_touched
 from gpuinstall.install.transaction import (
     keep_previous,
     recover,
@@ -31,18 +33,15 @@ from gpuinstall.install.transaction import (
 )
 from gpuinstall.sources.configuration import read_policy
 
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
 WAIT_S = 600.0
 """Seconds to wait for another command, which may be downloading 3 GB."""
-_OWNER = "owner"
-"""The file that identifies the process of the running command."""
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+"""The errors of file systems that have no locks."""
 
 
 def needs_recovery(place: EnvironmentPaths) -> bool:
     """Return whether a killed command left files to clean up."""
-    has_owner = os.path.lexists(place.work / _OWNER)
+    has_owner = os.path.lexists(place.owner_file)
     return place.has_unfinished_change() or (
         has_owner and os.access(place.work, os.W_OK)
     )
@@ -68,12 +67,8 @@ def environment_lock(
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
         UsageError: Another user or host started a change, or a user's folder is at the path of the journal.
     """
-    owner = place.work / _OWNER
     with folder_lock(place, reporter, wait) as has_waited:
         try:
-            # A waiting command prints "another run" if this file is missing.
-            with suppress(InstallationError):
-                write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.has_unfinished_change()
             recover(place, reporter)
             keep_previous(place)
@@ -82,7 +77,6 @@ def environment_lock(
         finally:
             with defer_interrupts():
                 remove_leftovers(place)
-                remove_file(owner)
 
 
 def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
@@ -141,7 +135,7 @@ def folder_lock(
                 yield has_waited
             finally:
                 with defer_interrupts():
-                    own = {ignored, place.lock_file}
+                    own = {ignored, place.lock_file, place.owner_file}
                     if own.issuperset(place.work.glob("*")):
                         remove_file(ignored)
     finally:
@@ -181,14 +175,10 @@ def _file_lock(
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the file cannot be written.
     """
-    from filelock import FileLock
-
-    file = place.lock_file
-    lock = FileLock(file)
     deadline = time.monotonic() + wait
     has_waited = False
-    with convert_write_errors(file.parent):
-        while not _try_acquire(lock, place):
+    with convert_write_errors(place.work):
+        while (descriptor := _try_acquire(place, reporter)) is None:
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
@@ -202,51 +192,76 @@ def _file_lock(
             has_waited = True
             time.sleep(0.05)
     try:
-        yield has_waited
+        # A waiting command prints "another run" if this file is missing.
+        with suppress(InstallationError):
+            write_atomically(place.owner_file, describe_process(), is_cached=True)
+        with keep_touched(place.owner_file):
+            yield has_waited
     finally:
         with defer_interrupts():
             if os.name == "nt":
                 # Windows cannot remove an open file.
-                lock.release()
+                os.close(descriptor)
             try:
-                remove_file(file)
+                remove_file(place.owner_file)
+                remove_file(place.lock_file)
             finally:
-                lock.release()
+                if os.name != "nt":
+                    os.close(descriptor)
 
 
-def _try_acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
-    """Try to lock an environment, and return whether it succeeded.
+def _try_acquire(place: EnvironmentPaths, reporter: Reporter) -> int | None:
+    """Try to lock an environment.
+
+    Returns:
+        The descriptor of the lock file; None: another command holds the lock.
 
     Raises:
         OSError: The folder cannot be written.
     """
-    from filelock import Timeout
-
-    file = place.lock_file
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        place.work.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         # Another command removed the folder between two calls of mkdir.
-        if os.path.lexists(file.parent):
+        if os.path.lexists(place.work):
             raise
+        return None
+    try:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(place.lock_file, flags, 0o666)
+    except FileNotFoundError:
+        # Another command removed the folder at this point.
+        return None
+    try:
+        is_locked = try_lock(descriptor)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        is_locked = _claim(place.owner_file)
+        if is_locked:
+            text = f"{place.work} is on a file system without locks ({error.strerror})"
+            reporter.warn(f"{text}; the file {place.owner_file.name} is the lock")
+    # The previous command removed the file before this one acquired the lock.
+    if is_locked and os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _claim(file: Path) -> bool:
+    """Create the owner file as the lock, unless a running process did."""
+    if is_running(file):
         return False
-    # Another command may remove the folder at this point.
-    with suppress(Timeout, FileNotFoundError):
-        # filelock before 4.2 truncates the file, which may be a hard link to another one.
-        if isfile(file) and file.lstat().st_nlink > 1:
-            remove_file(file)
-        lock.acquire(timeout=0)
-        if os.path.lexists(file):
-            return True
-        # The previous command removed the file before this one acquired the lock.
-        lock.release()
-    return False
+    remove_file(file)
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(describe_process())
+    except FileExistsError:
+        return False
+    return True
 
 
 def _read_owner(place: EnvironmentPaths) -> str:
     """Return the process that holds an environment's lock, if known."""
-    with suppress(OSError, ValueError):
-        text = read_document(place.work / _OWNER, place.work)
-        if re.fullmatch(r"process \d+", text):
-            return text
-    return "another run"
+    owner = read_owner(place.owner_file)
+    return owner[0] if owner else "another run"

@@ -40,13 +40,12 @@ from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
+from gpuinstall.environments.running import ABANDONED_S
 from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
-_RECORD = "journal.json"
+RECORD = "journal.json"
 TOUCH_S = 30.0
 """The seconds between two updates of a running change's journal."""
-_ABANDONED_S = 600
-"""The seconds after which a change of another host is interrupted."""
 
 
 class RunningHost(Value):
@@ -77,7 +76,7 @@ class RunningHost(Value):
         """
         restart = self.read_restart_time()
         is_restarted = self.name == platform.node() and touched_ns < restart
-        is_new = time.time_ns() - touched_ns < _ABANDONED_S * 10**9
+        is_new = time.time_ns() - touched_ns < ABANDONED_S * 10**9
         return restart > 0 and is_new and not is_restarted
 
 
@@ -116,7 +115,7 @@ def describe_journal(folder: Path | None) -> dict[str, Any] | None:
 
 def is_journal(folder: Path) -> bool:
     """Return whether a folder is a journal."""
-    return exists(folder / _RECORD)
+    return exists(folder / RECORD)
 
 
 def previous_files(folder: Path) -> Path:
@@ -153,7 +152,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     """
     text = json.dumps(write_object(journal))
     record_identity(place.work, _text_digest(text))
-    write_atomically(folder / _RECORD, text)
+    write_atomically(folder / RECORD, text)
     sync_folder(folder)
 
 
@@ -179,19 +178,20 @@ def read_journal(folder: Path, *, is_trusted: bool = True) -> Journal | None:
 
 
 def _parse_journal(folder: Path) -> tuple[str, Journal]:
-    text = read_document(folder / _RECORD, folder.parent)
+    text = read_document(folder / RECORD, folder.parent)
     return text, read_object(Journal, parse_json(text))
 
 
 @contextmanager
-def keep_touched(folder: Path) -> Iterator[None]:
-    """Touch a journal regularly, to show other hosts that the change runs."""
+def keep_touched(*files: Path) -> Iterator[None]:
+    """Touch files regularly, to show other hosts that a command runs."""
     done = Event()
 
     def touch() -> None:
         while not done.wait(TOUCH_S):
-            with suppress(OSError):
-                os.utime(folder / _RECORD)
+            for file in files:
+                with suppress(OSError):
+                    os.utime(file)
 
     Thread(target=touch, daemon=True).start()
     try:
@@ -202,7 +202,7 @@ def keep_touched(folder: Path) -> Iterator[None]:
 
 def read_touched(folder: Path) -> int:
     """Return the time at which a journal was last touched, in nanoseconds."""
-    _, touched_ns, _ = read_file_stamp(str(folder / _RECORD))
+    _, touched_ns, _ = read_file_stamp(str(folder / RECORD))
     return touched_ns
 
 

@@ -59,6 +59,7 @@ from gpuinstall.install.file_change import (
     read_size_and_mtime,
 )
 from gpuinstall.install.journal import (
+    RECORD,
     Journal,
     RunningHost,
     is_damaged,
@@ -95,7 +96,7 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
         _write_journal(change)
         with _convert_file_errors(place):
             saved = _apply(change)
-        with keep_touched(place.current_change):
+        with keep_touched(place.current_change / RECORD):
             yield
         _commit(place, change.journal, reporter, saved)
     except BaseException:

@@ -1,4 +1,7 @@
+import errno
+import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -126,10 +129,9 @@ def test_symlinked_lock_file_leaves_target_unchanged(place, tmp_path):
         pass
     assert mine.read_text() == "mine"
     lock.unlink()
-    # Old versions of filelock truncate the file.
     lock.hardlink_to(mine)
     with folder_lock(place, Reporter(), wait=0):
-        assert not lock.samefile(mine)
+        pass
     assert mine.read_text() == "mine"
 
 
@@ -146,3 +148,45 @@ def test_working_folder_removed_by_another_command_is_recreated(place, monkeypat
     monkeypatch.setattr(Path, "mkdir", mkdir)
     with folder_lock(place, Reporter(), wait=5):
         assert (place.work / "lock").exists()
+
+
+@pytest.fixture(params=["ENOLCK", "EOPNOTSUPP", "ENOSYS"])
+def without_locks(request, monkeypatch):
+    number = getattr(errno, request.param)
+
+    def flock(_file, _operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
+@pytest.mark.usefixtures("without_locks")
+def test_owner_file_is_the_lock_without_flock(place, tmp_path):
+    listener = Listener()
+    with environment_lock(place, listener, wait=0):
+        [warning] = listener.warnings
+        assert "file system without locks" in warning
+        with (
+            pytest.raises(InstallationError, match=f"by process {os.getpid()} on"),
+            environment_lock(place, Reporter(), wait=0.2),
+        ):
+            pass
+        text = place.owner_file.read_text()
+    assert list(tmp_path.iterdir()) == []
+    here, system, start = text.split("\n")
+    # A process that has ended, and processes of another container
+    for owner, age, is_stale in (
+        (f"{here}\n{system}\n1", 0, True),
+        (f"{here}\nanother\n{start}", 0, False),
+        (f"{here}\nanother\n{start}", 601, True),
+        (text, 601, False),
+    ):
+        write_files(place.work, "owner")
+        place.owner_file.write_text(owner)
+        touched = time.time() - age
+        os.utime(place.owner_file, (touched, touched))
+        taken = []
+        with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
+            taken.append(owner)
+        assert bool(taken) == is_stale

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gpuinstall
+from gpuinstall.base.vendors import BACKEND_ROWS, VENDOR_ROWS
 from gpuinstall.plan.rules import RULES
 from gpuinstall.wheels.learned.row import READING
 from tests.lab.source import (
@@ -196,6 +197,39 @@ def test_urls_and_wheels_are_recognized_by_one_module():
                 found.add(module.path.relative_to(SOURCE).as_posix())
 
     assert found - URL_PARSERS == set()
+
+
+def test_only_vendor_rows_list_several_vendors():
+    # Kernels and the plugin run without gpuinstall's modules.
+    names = {word for row in VENDOR_ROWS for word in (row.name, row.kind, row.pci_id)}
+    allowed = {
+        "gpuinstall.base.vendors",
+        "gpuinstall.verify.kernels.look",
+        "gpuinstall.verify.pytest_plugin",
+        "gpuinstall.machine.amd.prober",
+        "gpuinstall.diagnose.predicates",
+    }
+    found = {
+        f"{name}:{node.lineno}"
+        for name, module in modules().items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Dict | ast.Set | ast.Tuple | ast.List)
+        and name not in allowed
+        and len(
+            {
+                part.value
+                for part in ast.iter_child_nodes(node)
+                if isinstance(part, ast.Constant) and part.value in names - {"cpu"}
+            }
+        )
+        > 1
+    }
+    assert found == set()
+    text = (SOURCE / "verify/kernels/look.py").read_text("utf-8")
+    [prefixes] = re.findall(r"^PREFIXES = (.+)$", text, re.MULTILINE)
+    assert [*ast.literal_eval(prefixes).values()] == [
+        row.prefix for row in BACKEND_ROWS
+    ]
 
 
 def test_source_uses_no_path_queries_that_raise():

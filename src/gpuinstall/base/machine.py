@@ -20,6 +20,7 @@ from gpuinstall.base.codec import (
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
@@ -34,7 +35,7 @@ _PROCESSORS = {
     ("macos", "aarch64"): "arm64",
     ("windows", "aarch64"): "arm64",
 }
-VENDORS_WITH_FACTS = ("amd", "apple")
+VENDORS_WITH_FACTS = tuple(row.name for row in VENDOR_ROWS if row.has_facts)
 """Vendors whose facts have a key of their own. NVIDIA uses ``driver``."""
 MAX_GPUS = 1024  # limits the processing of a malformed document
 

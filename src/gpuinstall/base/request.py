@@ -15,7 +15,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
 )
 from gpuinstall.base.values import Value
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.versions import CPU, TAG_PATTERN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ANY_TORCH = Requirement("torch", "torch")
 _CALLER = TextOrigin("the request")
 
-_TORCH_INDEX = r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?"
+_TORCH_INDEX = rf"(?P<base>.+/.+)/(?P<backend>{TAG_PATTERN})/?"
 
 
 class Sourcing(Value):

@@ -12,6 +12,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpuinstall.base.vendors import BACKEND_ROWS
+
 
 class CudaVersion(NamedTuple):
     """CUDA release of a toolkit, or the latest one that a driver supports."""
@@ -103,13 +105,14 @@ def _parse_pair(text: str, what: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-SPELLINGS = {
+_SPELLINGS = {
     "cpu": ("cpu", ""),
-    "cuda": ("cu", "[0-9]{2,3}"),
-    "rocm": ("rocm", r"[0-9]+(?:\.[0-9]+)*"),
-    "xpu": ("xpu", ""),
+    **{row.kind: (row.prefix, row.version) for row in BACKEND_ROWS},
 }
 """The tag prefix and version pattern of each kind of build."""
+
+TAG_PATTERN = "|".join(f"{prefix}{version}" for prefix, version in _SPELLINGS.values())
+"""A pattern for the tags of all kinds of builds."""
 
 
 class Backend(NamedTuple):
@@ -122,7 +125,7 @@ class Backend(NamedTuple):
     @lru_cache
     def parse(tag: str) -> Backend:
         """Parse a backend tag: ``cu126``. Raise ValueError if malformed."""
-        for kind, (prefix, pattern) in SPELLINGS.items():
+        for kind, (prefix, pattern) in _SPELLINGS.items():
             version = tag.removeprefix(prefix)
             if tag.startswith(prefix) and re.fullmatch(pattern, version):
                 # CUDA's minor version has one digit: 126 is 12.6, and 92 is 9.2.
@@ -134,7 +137,7 @@ class Backend(NamedTuple):
     @property
     def tag(self) -> str:
         """The backend tag in URLs and versions: ``cu126``, ``rocm7.2``."""
-        prefix, _ = SPELLINGS[self.kind]
+        prefix, _ = _SPELLINGS[self.kind]
         version = self.version or ""
         return prefix + (version.replace(".", "") if self.kind == "cuda" else version)
 
@@ -178,5 +181,5 @@ def looks_like_tag(text: str) -> bool:
     """Return whether text has the form of a backend tag, such as ``cu999``."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
     return match is not None and match[1] in {
-        prefix for prefix, _ in SPELLINGS.values()
+        prefix for prefix, _ in _SPELLINGS.values()
     }

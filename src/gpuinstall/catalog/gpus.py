@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.shell import quote_word
+from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import data_files
 from gpuinstall.catalog.drivers import load_drivers
 
 _Words = tuple[str, ...]
 
-OTHER_MAKERS = ("amd", "intel", "apple")
 _FORM = re.compile(
     r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|"
     r"graphics|device|developer|kit|module|nvgpu"
@@ -114,8 +114,8 @@ def load_products() -> tuple[Product, ...]:
 def load_other_chips() -> tuple[Product, ...]:
     """Return the chips of all other vendors."""
     chips: list[Product] = []
-    for maker in OTHER_MAKERS:
-        table = data_files.read_chips(maker)
+    for vendor in VENDOR_ROWS[1:]:
+        table = data_files.read_chips(vendor.name)
         for row in table["chips"]:
             whole = {**table, **row, "name": row["chip"]}
             chips.append(read_object(Product, whole))

@@ -9,6 +9,7 @@ from typing import Any
 from gpuinstall.base.codec import read_object, words
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
+from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog import data_files
 from gpuinstall.catalog.catalog import (
@@ -24,7 +25,7 @@ from gpuinstall.catalog.drivers import Drivers, load_drivers
 
 _Row = dict[str, Any]
 
-OTHER_KINDS = ("rocm", "xpu")
+OTHER_KINDS = tuple(row.kind for row in BACKEND_ROWS[1:])
 """The kinds of builds with their own file, such as ``builds_rocm.toml``."""
 
 

@@ -24,12 +24,11 @@ from gpuinstall.export.pins import (
 from gpuinstall.lock.file.fit import CompatibleLock, check_lock_for_drivers
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import find_required_glibc
-from gpuinstall.machine.vendors import VENDORS
+from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS
 
 _NO_GLIBC = "2.0"
 """A glibc version that is older than the minimum of every wheel."""
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
-_VENDOR_LABELS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
 class GpuNeeds(Value):
@@ -91,7 +90,9 @@ class MachineNeeds(Value):
             return ["none"]
         texts = []
         for gpus in self.gpus:
-            text = f"{_VENDOR_LABELS[self.maker]} {', '.join(gpus.codes)}"
+            label = VENDORS[self.maker].name
+            label = "compute capability" if self.maker == FIRST_VENDOR else label
+            text = f"{label} {', '.join(gpus.codes)}"
             if gpus.driver:
                 text += f": driver {gpus.driver} or newer (CUDA {gpus.cudas[0]})"
             texts.append(text)

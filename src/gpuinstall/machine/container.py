@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from gpuinstall.base.values import Value
+from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.machine.source import Source
 
 JOBS = (
@@ -37,13 +38,6 @@ _ENGINES = (
     ),
 )
 """Patterns that identify container engines in cgroups, mounts, and systemd."""
-
-_WINDOWS_DRIVERS = {
-    "nvidia": ("nv",),
-    "amd": ("u0", "c0", "amd", "ati"),
-    "intel": ("iigd", "igdlh", "ki"),
-}
-"""The name prefixes of Windows driver folders, by GPU vendor."""
 
 
 class ContainerInfo(Value):
@@ -176,8 +170,9 @@ def read_wsl(source: Source, release: str) -> Wsl | None:
     if not gpu and "microsoft" not in release.lower():
         return None
     folders = [name.lower() for name in source.names("/usr/lib/wsl/drivers")]
-    vendors = set()
-    for vendor, prefixes in _WINDOWS_DRIVERS.items():
-        if any(folder.startswith(prefixes) for folder in folders):
-            vendors.add(vendor)
+    vendors = {
+        row.name
+        for row in VENDOR_ROWS
+        if any(folder.startswith(row.windows_drivers) for folder in folders)
+    }
     return Wsl(gpu, frozenset(vendors))

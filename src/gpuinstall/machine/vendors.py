@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.machine.amd.rules import AmdRules
 from gpuinstall.machine.apple.rules import AppleRules
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine.protocol import Rules
 
-PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
+_PCI_IDS = {row.pci_id: row.name for row in VENDOR_ROWS}
 """GPU vendors by PCI vendor ID."""
-
 
 VENDORS: dict[str, type[Rules]] = {
     rules.vendor: rules for rules in (NvidiaRules, AmdRules, IntelRules, AppleRules)
@@ -58,7 +58,7 @@ def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
 
 def find_pci_vendor(pci_id: str) -> str:
     """Return the vendor of a PCI ID such as ``10de:2684``, or ``other``."""
-    return PCI_IDS.get(pci_id.lower().partition(":")[0], "other")
+    return _PCI_IDS.get(pci_id.lower().partition(":")[0], "other")
 
 
 def create_rules(

@@ -6,6 +6,7 @@ import re
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import Backend
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import WheelError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _VERSION = "torch/version.py"
 LISTING_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
 """The library of torch that lists the architectures, by system."""
-_TOOLKITS = {"cuda": "cuda", "hip": "rocm"}
+_TOOLKITS = {row.toolkit: row.kind for row in BACKEND_ROWS if row.toolkit}
 """The backend kinds by the toolkit's name in ``torch/version.py``."""
 
 

@@ -22,6 +22,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
+from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from packaging.dependency_groups import DependencyGroupResolver
 
-_VENDORS = {"gpu": "cuda", "cuda": "cuda", "rocm": "rocm", "xpu": "xpu"}
+_KINDS = {word: row.kind for row in BACKEND_ROWS for word in row.extras}
 """The kind of backend that a word in the name of an extra selects."""
 
 
@@ -73,7 +74,7 @@ class PartContents(Value):
     def kind(self) -> str:
         """The kind of backend that the name selects; empty if none."""
         words = self.part.name.split("-")
-        return next((_VENDORS[word] for word in words if word in _VENDORS), "")
+        return next((_KINDS[word] for word in words if word in _KINDS), "")
 
     def find_backend(self, environment: Mapping[str, str]) -> str | None:
         """Return the backend that the sources select, or the one in the name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.vendors import AMD
 from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
@@ -35,9 +36,9 @@ def is_integrated(table: _Table, architecture: str | None) -> bool:
 class AmdRules(Rules):
     """Rules for one machine's AMD GPUs, from ``gpus_amd.toml``."""
 
-    vendor = "amd"
-    name = "AMD"
-    kind = "rocm"
+    vendor = AMD.name
+    name = AMD.label
+    kind = AMD.kind
     software = "ROCm"
     no_code = "F79"
     driver_reasons = ("split-packages",)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from packaging.version import Version
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.vendors import APPLE
 from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Code, Rules
 
@@ -32,9 +33,9 @@ own message (12.3).
 class AppleRules(Rules):
     """Rules for the GPU of one Mac."""
 
-    vendor = "apple"
-    name = "Apple"
-    kind = "cpu"
+    vendor = APPLE.name
+    name = APPLE.label
+    kind = APPLE.kind
     software = "macOS"
     no_code = "F33"
     driver_reasons = ("macos-too-old",)

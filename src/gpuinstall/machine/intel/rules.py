@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gpuinstall.base.vendors import INTEL
 from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Rules
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 class IntelRules(Rules):
     """Rules for one machine's Intel GPUs, from ``gpus_intel.toml``."""
 
-    vendor = "intel"
-    name = "Intel"
-    kind = "xpu"
+    vendor = INTEL.name
+    name = INTEL.label
+    kind = INTEL.kind
     software = "XPU"
     no_code = "F38"
     driver = "Level Zero"

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.vendors import NVIDIA
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, version_key
 from gpuinstall.machine.nvidia.driver import MachineDriver, find_code, split_code
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
@@ -26,9 +27,9 @@ _JETSON_WHEELS = (
 class NvidiaRules(Rules):
     """Rules for one machine's NVIDIA GPUs, from tables in ``drivers.toml``."""
 
-    vendor = "nvidia"
-    name = "NVIDIA"
-    kind = "cuda"
+    vendor = NVIDIA.name
+    name = NVIDIA.label
+    kind = NVIDIA.kind
     software = "CUDA"
     code_reasons = ("no-code", "no-cudnn-code")
     driver_reasons = ("driver-too-old-for-ptx", "driver-too-old")

@@ -59,7 +59,7 @@ def move_git_settings(
         if not re.match(_SETTINGS, name)
     }
     settings = list[tuple[str, str]]()
-    if _has_helper(variables):
+    if _has_helper(variables, scratch):
         settings += _write_helper(variables, scratch / "credential")
     count = variables.get("GIT_CONFIG_COUNT", "0")
     for number in range(int(count) if count.isdecimal() else 0):
@@ -94,13 +94,15 @@ def move_git_settings(
     }
 
 
-def _has_helper(variables: Mapping[str, str]) -> bool:
+def _has_helper(variables: Mapping[str, str], scratch: Path) -> bool:
     """Return whether Git would run a program of the user to get a login."""
     git = find_program("git")
     if git is None or "GIT_ASKPASS" in variables:
         return git is not None
     pattern = r"^credential\..*helper$|^core\.askpass$"
-    return run([git, "config", "--get-regexp", pattern], env=variables).ok
+    # The working folder can contain settings of a stranger.
+    command = [git, "config", "--get-regexp", pattern]
+    return run(command, env=variables, cwd=scratch).ok
 
 
 def _write_helper(

@@ -23,136 +23,98 @@ from gpuinstall.base.requirement import (
     normalize_file_url,
 )
 from gpuinstall.base.text import hide_tokens, remove_logins
-from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
-from gpuinstall.sources.uv_settings import UvSetting
+from gpuinstall.sources.uv_settings import Setting, UvSetting
 
 OFFICIAL_HOSTS = ".pytorch.org"
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
 
-class Form(Value):
-    """Syntax that the value of a setting must have."""
-
-    pattern: str = "(?s:.*)"
-    instead: str = ""
-    """The hint for a value with a different syntax."""
-
-
-_URL = Form(
-    r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
-    "write a URL or an absolute path without variables, and put credentials into UV_INDEX or a netrc file",
-)
-_PAGE = Form(
-    r"(?!.*\$\{)https?://[^/].*",
-    "write a URL without variables, such as https://index.example/{name}/",
-)
-_ANY_ADDRESS = Form(
-    r"(?s)(?!.*\$\{).*",
-    "write a URL or path without variables, which are not expanded here, and put credentials into a netrc file or a keyring",
-)
-_HASHES = Form(r"(sha256:[0-9a-f]{64}\s*)+", "write the hash as sha256:…")
-_SUPPLIES_TORCH = "a source of torch"
-
-
-class EffectRow(Value):
-    """Properties of the effect that a source has on gpuinstall."""
-
-    text: str
-    """The description of the effect in docs/sources.md."""
-    role: str | None = None
-    """The role of the URL in the report before its first request.
-
-    An untrusted folder must not have a setting with a role. None: no request uses the URL.
-    """
-    form: Form = Form()
-    is_recorded: bool = False
-    """Whether a lock records the setting."""
-    is_compared: bool = False
-    """Whether the value is a URL without a role."""
-
-
 class Effect(Enum):
     """Effect of a source on gpuinstall."""
 
-    INDEX = EffectRow("the default index", "", _URL, is_recorded=True)
-    EXTRA_INDEX = EffectRow(
-        "an additional index; packages on it are installed only from it",
-        "",
-        _URL,
-        is_recorded=True,
-    )
-    FIND_LINKS = EffectRow(
-        "an additional index, and a source of torch",
-        _SUPPLIES_TORCH,
-        _URL,
-        is_recorded=True,
-    )
-    PACKAGE_INDEX = EffectRow(
-        "the package is installed only from this index",
-        "the source of {}",
-        _URL,
-        is_recorded=True,
-    )
-    EXTENSIONS = EffectRow(
-        "a page of prebuilt extensions", "a source of extensions", _PAGE
-    )
-    NAME = EffectRow("the name of an index that the user configured", is_recorded=True)
-    TORCH_INDEX = EffectRow("PyTorch's index", _SUPPLIES_TORCH)
-    CERTIFICATES = EffectRow("the certificates to trust", "the certificates to trust")
-    KNOWN_INDEX = EffectRow(
-        "an error, unless UV_INDEX or another setting has the same URL",
-        is_compared=True,
-    )
-    FALLBACK = EffectRow("ignored, because a package can only be missing without it")
-    ADDRESS = EffectRow(
-        "the package is installed from this URL or path", is_compared=True
-    )
-    LOCATED = EffectRow(
-        "the package is installed from this URL or path, also as a dependency",
-        "the source of {} and of packages that its files select",
-        _ANY_ADDRESS,
-    )
-    HASH = EffectRow("no other file is installed", form=_HASHES, is_recorded=True)
-    FILE = EffectRow(
-        "a file outside the folder is reported, and must belong to the same user",
-        "requirements",
-    )
-    TORCH = EffectRow("a CPU build is requested, and a CUDA build is preferred")
-    WITHOUT_MEMBER = EffectRow("refused: the package must be a workspace member")
+    INDEX = "the default index"
+    EXTRA_INDEX = "an index that precedes the default index"
+    FIND_LINKS = "an additional page or folder of files, also of torch"
+    PACKAGE_INDEX = "the only index of a package"
+    NAME = "an index that the user configured, too"
+    EXTENSIONS = "a page of prebuilt extensions"
+    TORCH_INDEX = "PyTorch's index"
+    CERTIFICATES = "the certificates to trust"
+    KNOWN_INDEX = "an index that another setting must select, too"
+    FALLBACK = "an index that is ignored"
+    ADDRESS = "the URL or path of a package if it is required"
+    LOCATED = "the URL or path of a required package"
+    HASH = "the only allowed files of a package"
+    FILE = "a requirements file outside the folder"
+    TORCH = "a CPU build is requested, and a CUDA build is preferred"
 
     @property
     def is_reported(self) -> bool:
-        """Whether a URL with this effect is reported before its use."""
-        return self.value.role is not None
+        """Whether a URL with this effect is reported before its use.
 
+        An untrusted folder must not have such a setting.
+        """
+        return self in _ROLES
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a lock records the setting."""
+        return self in _RECORDED
+
+
+INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
+"""The effects of settings for all packages."""
+
+_RECORDED = {*INDEXES, Effect.PACKAGE_INDEX, Effect.NAME, Effect.HASH}
+
+_ROLES = {
+    Effect.INDEX: "",
+    Effect.EXTRA_INDEX: "",
+    Effect.FIND_LINKS: "a source of torch",
+    Effect.PACKAGE_INDEX: "the source of {}",
+    Effect.EXTENSIONS: "a source of extensions",
+    Effect.TORCH_INDEX: "a source of torch",
+    Effect.CERTIFICATES: "the certificates to trust",
+    Effect.LOCATED: "the source of {} and of packages that its files select",
+    Effect.FILE: "requirements",
+}
+"""The roles of URLs, for the report before their first request."""
+
+_URL = (
+    r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
+    "write a URL or an absolute path without variables, and put credentials into UV_INDEX or a netrc file",
+)
+FORMS = {
+    **dict.fromkeys((*INDEXES, Effect.PACKAGE_INDEX), _URL),
+    Effect.EXTENSIONS: (
+        r"(?!.*\$\{)https?://[^/].*",
+        "write a URL without variables, such as https://index.example/{name}/",
+    ),
+    Effect.LOCATED: (
+        r"(?s)(?!.*\$\{).*",
+        "write a URL or path without variables, which are not expanded here, and put credentials into a netrc file or a keyring",
+    ),
+    Effect.HASH: (r"(sha256:[0-9a-f]{64}\s*)+", "write the hash as sha256:…"),
+}
+"""The pattern of a value, and the hint for any other value."""
 
 TORCH_BACKEND = "torch-backend"
 TORCH_SOURCE = "sources of torch"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 
-class SourceSetting(Value):
+class SourceSetting(Setting):
     """URL or path in a setting of a file or an environment variable."""
 
-    declared_effect: Effect
+    declared_effect: Effect = Effect.ADDRESS
     """The effect, unless the value is the URL of PyTorch's index."""
-    key: str
-    """The key, for messages."""
-    value: str
-    file: Path
-    """The file, or the name of a variable."""
-    line: int | None = None
-    package: str = ""
-    """The package that the setting applies to. Empty: all packages."""
-    is_own: bool = False
-    """Whether the user, not the folder, configured the setting."""
     marker: str = ""
     """The environment marker of a source. Empty: the source always applies."""
 
     def __str__(self) -> str:
-        role = (self.effect.value.role or "").format(self.package)
+        role = _ROLES.get(self.effect, "").format(self.package)
         return f"{self.value} (from {self.file}){role and f': {role}'}"
 
     @cached_property
@@ -177,20 +139,9 @@ class SourceSetting(Value):
         return split_torch_index(self.value)[1]
 
     @property
-    def is_option(self) -> bool:
-        """Whether an option of the command is the setting."""
-        return self.file.name.startswith("--")
-
-    @property
-    def is_of_pip(self) -> bool:
-        """Whether pip's configuration has the setting."""
-        return self.file.name.startswith(("PIP_", "pip."))
-
-    @property
     def is_recorded(self) -> bool:
         """Whether a lock records the setting."""
-        row: EffectRow = self.effect.value
-        return row.is_recorded
+        return self.effect.is_recorded
 
     def applies_in(self, environment: Mapping[str, str]) -> bool:
         """Return whether the setting's marker is true in an environment."""
@@ -204,16 +155,6 @@ class SourceSetting(Value):
         if self.effect is Effect.TORCH and not self.backend:
             return "gpuinstall selects the build of torch"
         return ""
-
-    @property
-    def place(self) -> str:
-        """The file and line of the setting, for messages."""
-        return format_place(self.file, self.line)
-
-
-def format_place(file: Path, line: int | None) -> str:
-    """Return a file and line, for messages."""
-    return f"{file}, line {line}" if line else str(file)
 
 
 RECORDED_HASHES = "--hash of"
@@ -282,12 +223,20 @@ def create_setting(
     Raises:
         UsageError: The URL is malformed.
     """
-    is_address = effect.is_reported or effect.value.is_compared
+    is_address = effect.is_reported or effect in {Effect.KNOWN_INDEX, Effect.ADDRESS}
     value = normalize_file_url(value) if is_address else value
     fault = find_url_fault(value) if is_address else ""
     if is_address and hide_tokens(value) != value:
         fault = "it contains a token, which locks would record; download the file, and require it by its path"
-    setting = SourceSetting(effect, key, value, file, line, package, marker=marker)
+    setting = SourceSetting(
+        key,
+        value,
+        file,
+        line,
+        package=package,
+        declared_effect=effect,
+        marker=marker,
+    )
     try:
         if fault:
             raise malformed_url_error(value, fault)

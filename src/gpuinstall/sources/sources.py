@@ -39,6 +39,8 @@ from gpuinstall.sources.gate import (
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
+    FORMS,
+    INDEXES,
     TRUST_FOLDER,
     Effect,
     SourceSetting,
@@ -65,9 +67,6 @@ OFFICIAL = "https://download.pytorch.org/whl"
 
 _NO_INDEX = Path(__file__).with_name("no-index").as_uri()
 """The URL of an index without packages."""
-
-_INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
-"""The effects of settings for all packages."""
 
 _LINKS = "#find-links"
 """The URL fragment that distinguishes find-links from an index."""
@@ -500,15 +499,10 @@ class Sources(Value):
         return replace(self, uv=(*self.uv, *new))
 
     def check_form(self, setting: SourceSetting) -> None:
-        """Raise UsageError for a refused setting or a malformed value."""
-        if setting.effect is Effect.WITHOUT_MEMBER:
-            raise _setting_error(
-                setting,
-                "list the packages to install: [tool.gpuinstall] requirements = […]",
-            )
-        form = setting.effect.value.form
-        if not re.fullmatch(form.pattern, setting.value):
-            raise _setting_error(setting, form.instead)
+        """Raise UsageError for a malformed value."""
+        pattern, instead = FORMS.get(setting.effect, ("(?s:.*)", ""))
+        if not re.fullmatch(pattern, setting.value):
+            raise _setting_error(setting, instead)
 
     def check_location(self, setting: SourceSetting, folder: Path) -> SourceSetting:
         """Check a setting's path, and mark a setting of the user.
@@ -617,11 +611,9 @@ class Sources(Value):
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
-        ignored = [one for one in self.settings if one.ignore_reason]
-        for source in ignored:
-            is_variable = source.key == source.place
-            name = source.key if is_variable else f"{source.key} in {source.place}"
-            reporter.step("Ignored", f"{name}: {source.ignore_reason}")
+        for source in self.settings:
+            if source.ignore_reason:
+                reporter.step("Ignored", f"{source.shown}: {source.ignore_reason}")
         for setting in self.uv:
             reason = setting.ignore_reason
             if setting.list is KeyList.UNKNOWN:
@@ -768,10 +760,10 @@ def _keep_names(
     own = {
         Location.parse(one.value)
         for one in (*settings, *known)
-        if one.is_own and one.effect in _INDEXES
+        if one.is_own and one.effect in INDEXES
     }
     for one in settings:
-        is_index = one.effect in _INDEXES and not one.is_own
+        is_index = one.effect in INDEXES and not one.is_own
         is_repeated = is_index and Location.parse(one.value) in own
         yield replace(one, declared_effect=Effect.NAME) if is_repeated else one
 

@@ -102,23 +102,18 @@ def find_list(key: str) -> KeyList:
     return KeyList.UNKNOWN
 
 
-class UvSetting(Value):
-    """Key of uv with its value, in a file or an environment variable."""
+class Setting(Value):
+    """Key with its value, in a file, an environment variable, or an option."""
 
     key: str
     value: Any
     file: Path
-    """The file, or the name of a variable."""
+    """The file, or the name of a variable or an option."""
     line: int | None = None
     is_own: bool = False
     """Whether the user, not the folder, configured the setting."""
     package: str = ""
-
-    def __str__(self) -> str:
-        text = self.value
-        if not isinstance(text, str):
-            text = json.dumps(text, default=str, ensure_ascii=False)
-        return f"{self.key} {text}"
+    """The package that the setting applies to. Empty: all packages."""
 
     @property
     def place(self) -> str:
@@ -131,10 +126,25 @@ class UvSetting(Value):
         return self.file.name.startswith(("PIP_", "pip."))
 
     @property
+    def is_option(self) -> bool:
+        """Whether an option of the command is the setting."""
+        return self.file.name.startswith("--")
+
+    @property
     def shown(self) -> str:
         """The key and its place, for messages."""
-        is_variable = self.place.startswith(("UV_", "PIP_"))
-        return self.place if is_variable else f"{self.key} in {self.place}"
+        # Variables and options have no suffix.
+        return f"{self.key} in {self.place}" if self.file.suffix else self.place
+
+
+class UvSetting(Setting):
+    """Key of uv with its value."""
+
+    def __str__(self) -> str:
+        text = self.value
+        if not isinstance(text, str):
+            text = json.dumps(text, default=str, ensure_ascii=False)
+        return f"{self.key} {text}"
 
     @cached_property
     def list(self) -> KeyList:

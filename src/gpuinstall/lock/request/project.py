@@ -65,7 +65,7 @@ _MAX_BYTES = 1_000_000_000
 """Maximum number of bytes to unpack. A crafted archive may be endless."""
 
 
-_NESTED = {Effect.LOCATED, Effect.PACKAGE_INDEX, Effect.WITHOUT_MEMBER}
+_NESTED = {Effect.LOCATED, Effect.PACKAGE_INDEX}
 """Effects of sources that uv reads in nested projects."""
 
 DYNAMIC_VERSION = "0+unknown"

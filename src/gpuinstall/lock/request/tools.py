@@ -13,6 +13,7 @@ from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
     expand_home,
@@ -203,8 +204,12 @@ def _read_uv_sources(
             value = urls[index]
         # Otherwise, the command fails if a dependency requires the package.
         elif not value and package in packages:
-            key = "sources (workspace without the member)"
-            effect = Effect.WITHOUT_MEMBER
+            raise UsageError(
+                "source-setting",
+                f"{file}: [tool.uv.sources] {package} is not a member of the workspace",
+                why="ignoring the source could install a different package",
+                hint="Instead, list the packages to install: [tool.gpuinstall] requirements = […]",
+            )
         marker = source.get("marker", "")
         yield create_setting(effect, key, value, file, package=package, marker=marker)
 

@@ -15,9 +15,7 @@ from gpuinstall.lock.request.declaration import (
     read_inputs,
 )
 from gpuinstall.lock.request.pyproject import ProjectFile
-from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import read_no_sources
-from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.requirements_file import join_files
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
@@ -338,15 +336,8 @@ def test_package_with_workspace_source_is_rejected():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     project = {"dependencies": ["torch", "numpy"]}
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
-    settings = [*declare_project(ProjectFile(pyproject)).listed.sources]
-    assert {one.package: one.effect for one in settings} == {
-        "torch": Effect.TORCH,
-        "numpy": Effect.WITHOUT_MEMBER,
-    }
-    with pytest.raises(
-        UsageError, match=r"sources \(workspace.*\) for numpy cannot be applied"
-    ):
-        Sources().add_settings(settings)
+    with pytest.raises(UsageError, match="numpy is not a member of the workspace"):
+        declare_project(ProjectFile(pyproject))
 
 
 def test_recursive_groups_are_read_once(tmp_path):

@@ -33,7 +33,7 @@ _UV_INDEXES: Shape = {
 _SCOPED: Shape = {"package!": {"name!": str}, "dependencies": _TEXTS}
 UV: Shape = _UV_INDEXES | {
     "index": [_INDEX],
-    "pip": _UV_INDEXES,
+    "pip": _UV_INDEXES | dict.fromkeys(("no-binary", "only-binary"), _TEXTS),
     "sources": {"*": (_SOURCE, [_SOURCE])},
     "workspace": {"members": _TEXTS, "exclude": _TEXTS},
     "package": bool,

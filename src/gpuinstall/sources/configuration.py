@@ -73,6 +73,7 @@ from gpuinstall.sources.uv_settings import (
     UvSetting,
     find_list,
     find_names,
+    load_lists,
     merge_settings,
 )
 
@@ -125,6 +126,17 @@ _DECIDING = re.compile(
     r".+\.(toml|lock)|requirements.*\.txt|environment\.ya?ml|setup\.(py|cfg)|\.python-version"
 )
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
+
+_INDEX_OPTIONS = {
+    "authenticate",
+    "cache-control",
+    "exclude-newer",
+    "ignore-error-codes",
+}
+"""The keys of uv's ``index`` entry that only uv reads."""
+
+_OF_ALL_FILES = {"cache-keys", "pip"}
+"""Request keys that uv also accepts in a ``uv.toml``."""
 
 _UV_FILE = Path("uv", "uv.toml")
 
@@ -624,26 +636,24 @@ def parse_uv_settings(
     """
     check_shape(table, UV)
     settings = list[SourceSetting | UvSetting]()
-    for index in table.get("index", []):
+    indexes = table.get("index", [])
+    defaults = [index["url"] for index in indexes if index.get("default")]
+    if len(defaults) > 1:
+        message = f"it has more than one default index: {' and '.join(defaults)}"
+        raise ValueError(message)
+    for index in indexes:
         if not index.get("explicit"):
             address = format_index_url(index, file, environ)
-            settings.append(
-                create_setting(_index_effect(index), index_key(index), address, file)
+            setting = create_setting(
+                _index_effect(index), index_key(index), address, file
             )
+            options = {key: index[key] for key in _INDEX_OPTIONS & index.keys()}
+            settings.append(replace(setting, options=options))
             if index.get("format") == "flat" and index.get("default"):
                 settings.append(UvSetting("no-index", True, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
             settings += _convert_uv_setting(key, value, file)
-    # PyTorch's index is replaced later, but counts as a default index in this check.
-    defaults = [
-        one.value
-        for one in settings
-        if isinstance(one, SourceSetting) and one.declared_effect is Effect.INDEX
-    ]
-    if len({address.rstrip("/") for address in defaults}) > 1:
-        message = f"it has more than one default index: {' and '.join(defaults)}"
-        raise ValueError(message)
     return tuple(settings)
 
 
@@ -718,6 +728,9 @@ def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:
             tables: dict[str, dict[str, Any]] = table.get("tool", {})
             return tables.get("uv")
         check_shape(table, UV)
+        for key in load_lists()["request"].keys() - _OF_ALL_FILES | {"sources"}:
+            if key in table:
+                raise ValueError(f"{key} belongs in [tool.uv] of a pyproject.toml")
     return dict(table)
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 from os.path import isfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import UsageError
@@ -112,6 +113,12 @@ class SourceSetting(Setting):
     """The effect, unless the value is the URL of PyTorch's index."""
     marker: str = ""
     """The environment marker of a source. Empty: the source always applies."""
+    options: Mapping[str, Any] = {}
+    """Further keys of uv's ``index`` entry, such as ``ignore-error-codes``."""
+
+    def __hash__(self) -> int:
+        # Options have lists.
+        return hash((self.key, self.value, self.file))
 
     def __str__(self) -> str:
         role = _ROLES.get(self.effect, "").format(self.package)

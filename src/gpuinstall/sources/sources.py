@@ -60,6 +60,7 @@ from gpuinstall.sources.uv_settings import (
     find_torch_builds,
     is_later_date,
     merge_settings,
+    parse_date,
     remove_rows,
 )
 
@@ -329,21 +330,9 @@ class Sources(Value):
 
     @property
     def last_upload_day(self) -> str | None:
-        """The date part of the ``exclude-newer`` setting, if it is set.
-
-        Raises:
-            UsageError: The value is a duration instead of a date. Only uv supports durations.
-        """
-        if self.exclude_newer is None:
-            return None
-        day = self.exclude_newer[:10]
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
-            raise UsageError(
-                "source-setting",
-                f"exclude-newer {self.exclude_newer} cannot be applied to {', '.join(self.package_indexes)}",
-                hint='Write a date: exclude-newer = "2026-01-31"',
-            )
-        return day
+        """The day of the ``exclude-newer`` setting, if it is set."""
+        newest = self.exclude_newer
+        return parse_date(newest).date().isoformat() if newest else None
 
     def environment(self) -> dict[str, str]:
         """Return uv's variables for the default index and the certificates.
@@ -384,7 +373,10 @@ class Sources(Value):
 
     def uv_settings(self) -> dict[str, Any]:
         """Return uv settings for all sources except the default index."""
-        indexes = [{"url": address} for address in self.extra_indexes]
+        indexes: list[dict[str, Any]] = [
+            {"url": address, **self.find_options(address)}
+            for address in self.extra_indexes
+        ]
         indexes += [{"url": place, "format": "flat"} for place in self.find_links]
         passed = remove_rows(self.passed, self.family)
         # These keys are parts of the request or of the command.
@@ -399,6 +391,11 @@ class Sources(Value):
         if "require-hashes" in passed:
             passed["pip"] = {"require-hashes": passed.pop("require-hashes")}
         return {"index": indexes, **passed}
+
+    def find_options(self, index: str) -> Mapping[str, Any]:
+        """Return further keys of uv's entry for an index."""
+        found = (one.options for one in self.settings if one.value == index)
+        return next(filter(None, found), {})
 
     @property
     def has_indexes(self) -> bool:

@@ -277,12 +277,12 @@ def _merge_dates(own: Mapping[str, Any], folder: Mapping[str, Any]) -> dict[str,
     merged: dict[str, Any] = {}
     dates = [one[_NEWER] for one in (folder, own) if one.get(_NEWER)]
     if dates:
-        merged[_NEWER] = min(dates, key=_parse_date)
+        merged[_NEWER] = min(dates, key=parse_date)
     packages = dict(own.get(_NEWER_PACKAGE, {}))
     for name, date in folder.get(_NEWER_PACKAGE, {}).items():
         limit = packages.get(name, own.get(_NEWER))
         both = [one for one in (date, limit) if one]
-        packages[name] = min(both, key=_parse_date, default=False)
+        packages[name] = min(both, key=parse_date, default=False)
     return merged | ({_NEWER_PACKAGE: packages} if packages else {})
 
 
@@ -290,10 +290,10 @@ def is_later_date(setting: UvSetting, own: Mapping[str, Any]) -> bool:
     """Return whether a setting has a later date than the user's."""
     if setting.key != _NEWER or not own.get(_NEWER):
         return False
-    return _parse_date(setting.value) > _parse_date(own[_NEWER])
+    return parse_date(setting.value) > parse_date(own[_NEWER])
 
 
-def _parse_date(text: str) -> datetime:
+def parse_date(text: str) -> datetime:
     """Parse a date, a time, or a duration such as ``1 week`` or ``P7D``."""
     now = datetime.now(timezone.utc)
     if re.fullmatch(r"\d{4}-\d\d-\d\d", text):

@@ -309,9 +309,12 @@ def test_two_default_indexes_are_rejected(tmp_path, environ):
     for case, (text, is_refused) in {
         "a key and pip's": (
             f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n',
-            True,
+            False,
         ),
-        "a table and pip's": (f'{default}[tool.uv.pip]\nindex-url = "{other}"\n', True),
+        "a table and pip's": (
+            f'{default}[tool.uv.pip]\nindex-url = "{other}"\n',
+            False,
+        ),
         "two tables": (default + default.replace(INDEX, other), True),
         "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', False),
     }.items():

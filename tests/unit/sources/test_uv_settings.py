@@ -1,6 +1,7 @@
 """Tests of the lists of uv's keys, and of the values that uv receives."""
 
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,31 @@ def test_local_keys_of_the_user_become_variables(read):
         "UV_LINK_MODE": "copy",
     }
     assert read(folder=table).variables == {}
+
+
+def test_options_of_an_index_reach_uv(read):
+    row = '[[index]]\nurl = "https://a.example/simple"\nignore-error-codes = [403]\n'
+    [index] = read(row).uv_settings()["index"]
+    assert index == {"url": "https://a.example/simple", "ignore-error-codes": [403]}
+    sources = read(f'{row}default = true\nname = "a"\n')
+    assert sources.find_options("https://a.example/simple") == {
+        "ignore-error-codes": [403]
+    }
+
+
+@pytest.mark.parametrize("key", ["sources = {}", "conflicts = []", "package = false"])
+def test_project_keys_are_refused_in_uv_files(read, key):
+    with pytest.raises(UsageError, match=r"belongs in \[tool.uv\]"):
+        read(key)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("7 days", 7), ("P1W", 7), ("1 week", 7), ("24 hours", 1)]
+)
+def test_last_day_of_a_duration_is_known(read, text, days):
+    today = datetime.now(timezone.utc).date()
+    found = {
+        read(f'exclude-newer = "{text}"').last_upload_day,
+        (today - timedelta(days)).isoformat(),
+    }
+    assert len(found) == 1

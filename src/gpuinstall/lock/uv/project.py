@@ -160,10 +160,11 @@ class ResolverProject(Value):
         settings = self.sources.uv_settings()
         settings["index"] += self.sources.login_indexes()
         if default_index:
-            row = {"url": default_index, "default": True}
+            options = self.sources.find_options(default_index)
+            row = {"url": default_index, "default": True, **options}
             # uv does not refresh an index with this setting.
             recent = {"cache-control": _CACHE_CONTROL} if is_recent else {}
-            settings["index"].append(row | recent)
+            settings["index"].append(recent | row)
         known = [
             {"name": name, **known.metadata}
             for name, known in load_known_builds().items()

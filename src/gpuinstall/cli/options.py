@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,37 +61,27 @@ class _OptionRow(Value):
     """
 
 
-def _relocate_path(value: str, folder: Path) -> str:
-    # A group follows a colon: pyproject.toml:dev
-    return value if value == STDOUT or is_url(value) else str(folder / value)
+def _relocate(value: str, folder: Path, *, is_path: bool = False) -> str:
+    """Return a path, or a requirement with one, relative to the project folder.
+
+    Args:
+        value: The value. A group may follow a path: ``pyproject.toml:dev``
+        folder: The folder of the command line, relative to the project.
+        is_path: Whether a bare word is a path instead of a name, a version, or a
+            program on PATH.
+    """
+    name, sign, place = value.rpartition(" @ ")
+    is_elsewhere = place == STDOUT or "://" in place or place.startswith("~")
+    is_path |= bool(re.search(r"[/\\]|^\.", place))
+    if is_elsewhere or not (is_path or place.endswith(_REQUIREMENT_FILES)):
+        return value
+    moved = os.path.normpath(folder / place)
+    # A bare word would be a name.
+    is_word = os.sep not in moved and not moved.startswith(".")
+    return f"{name}{sign}{'./' if is_word else ''}{moved}"
 
 
-def _relocate_marked_path(value: str, folder: Path) -> str:
-    # A bare word is a version, a program on PATH, or a group.
-    return _relocate_path(value, folder) if re.search(r"[/\\:]", value) else value
-
-
-def _relocate_index(value: str, folder: Path) -> str:
-    # As in uv, a path starts with a dot or a slash.
-    return _relocate_path(value, folder) if value.startswith(".") else value
-
-
-def _relocate_requirement(value: str, folder: Path) -> str:
-    if value.endswith(_REQUIREMENT_FILES):
-        return _relocate_path(value, folder)
-    # The command reports a malformed requirement.
-    with suppress(UsageError):
-        requirement = parse_requirement(value)
-        place = requirement.path
-        if place and not place.startswith("~"):
-            # Without "./", a bare word would be a package name.
-            moved = f"./{os.path.normpath(folder / place)}"
-            return requirement.with_url(moved).text
-    return value
-
-
-def _relocate_editable(value: str, folder: Path) -> str:
-    return _relocate_requirement(f"-e {value}", folder).removeprefix("-e ")
+_relocate_path = partial(_relocate, is_path=True)
 
 
 def _define_option(
@@ -158,9 +148,7 @@ class CommandOptions:
             exists=True, file_okay=False, path_type=Path, resolve_path=True
         ),
     )
-    requirements: tuple[str, ...] = _define_list_option(
-        "[REQ]...", relocate=_relocate_requirement
-    )
+    requirements: tuple[str, ...] = _define_list_option("[REQ]...", relocate=_relocate)
     requirement_files: tuple[str, ...] = _define_list_option(
         "-r --requirement FILE",
         "Add the requirements in FILE: requirements.txt, pyproject.toml, environment.yml, or - for stdin.",
@@ -169,7 +157,7 @@ class CommandOptions:
     editables: tuple[str, ...] = _define_list_option(
         "-e --editable DIR",
         "Add the project in DIR in editable mode.",
-        _relocate_editable,
+        _relocate_path,
     )
     constraints: tuple[str, ...] = _define_list_option(
         "-c --constraint FILE",
@@ -179,7 +167,7 @@ class CommandOptions:
     groups: tuple[str, ...] = _define_list_option(
         "--group NAME",
         "Add a dependency group of pyproject.toml.",
-        _relocate_marked_path,
+        _relocate,
     )
     extras: tuple[str, ...] = _define_list_option(
         "--extra NAME", "Add an extra of pyproject.toml."
@@ -187,12 +175,12 @@ class CommandOptions:
     indexes: tuple[str, ...] = _define_list_option(
         "--index URL",
         "Index to search before the others (repeatable); .../whl/cu126 prefers that build of torch.",
-        _relocate_index,
+        _relocate,
     )
     default_index: str | None = _define_option(
         "--default-index URL",
         "Index to use instead of the default one.",
-        _relocate_index,
+        _relocate,
     )
     find_links: tuple[str, ...] = _define_list_option(
         "-f --find-links PLACE",
@@ -203,7 +191,7 @@ class CommandOptions:
     python: str | None = _define_option(
         "-p --python X.Y|PATH",
         "Python version, or the interpreter to create the environment with (default: one that the project and torch support).",
-        _relocate_marked_path,
+        _relocate,
         envvar="GPUINSTALL_PYTHON",
     )
     backend: str | None = _define_option(
@@ -294,7 +282,7 @@ class CommandOptions:
     interpreter: str | None = _define_option(
         "--python PATH",
         "Interpreter of the environment, instead of --venv.",
-        _relocate_marked_path,
+        _relocate,
     )
     any_lock: bool = _define_option(
         "--any",

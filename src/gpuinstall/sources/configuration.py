@@ -520,7 +520,7 @@ def _convert_pip_option(
     if value.lower() in OFF:
         return
     if option == "cert":
-        yield create_setting(Effect.CERTIFICATES, option, value, place)
+        yield UvSetting(option, value, place)
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:

@@ -42,7 +42,6 @@ class Effect(Enum):
     NAME = "an index that the user configured, too"
     EXTENSIONS = "a page of prebuilt extensions"
     TORCH_INDEX = "PyTorch's index"
-    CERTIFICATES = "the certificates to trust"
     KNOWN_INDEX = "an index that another setting must select, too"
     FALLBACK = "an index that is ignored"
     ADDRESS = "the URL or path of a package if it is required"
@@ -77,7 +76,6 @@ _ROLES = {
     Effect.PACKAGE_INDEX: "the source of {}",
     Effect.EXTENSIONS: "a source of extensions",
     Effect.TORCH_INDEX: "a source of torch",
-    Effect.CERTIFICATES: "the certificates to trust",
     Effect.LOCATED: "the source of {} and of packages that its files select",
     Effect.FILE: "requirements",
 }

@@ -284,21 +284,18 @@ class Sources(Value):
     @cached_property
     def folder_sources(self) -> tuple[SourceSetting, ...]:
         """The unique sources that only the folder's files select."""
-        # If several settings have one of these effects, only one of them is used.
-        single = {
-            Effect.INDEX: self.default_index,
-            Effect.CERTIFICATES: self.certificates,
-        }
         own = set[Location]()
         chosen: dict[tuple[Effect, Location], SourceSetting] = {}
         for setting in self.settings:
             effect = setting.effect
-            if not effect.is_reported:
+            # Only one default index is used.
+            is_unused = effect is Effect.INDEX and setting.value != self.default_index
+            if is_unused or not effect.is_reported:
                 continue
             location = Location.parse(setting.value)
             if setting.is_own:
                 own.add(location)
-            elif single.get(effect, setting.value) == setting.value:
+            else:
                 chosen.setdefault((effect, location), setting)
         return tuple(
             setting for (_, location), setting in chosen.items() if location not in own
@@ -608,16 +605,15 @@ class Sources(Value):
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
-        for source in self.settings:
-            if source.ignore_reason:
-                reporter.step("Ignored", f"{source.shown}: {source.ignore_reason}")
+        settings: tuple[SourceSetting | UvSetting, ...] = (*self.settings, *self.uv)
+        for one in settings:
+            reason = f"{one.shown}: {one.ignore_reason}"
+            if isinstance(one, UvSetting) and one.list is KeyList.UNKNOWN:
+                reporter.warn(reason)
+            elif one.ignore_reason:
+                label = "Index" if one.key == "no-index" else "Ignored"
+                reporter.step(label, reason)
         for setting in self.uv:
-            reason = setting.ignore_reason
-            if setting.list is KeyList.UNKNOWN:
-                reporter.warn(f"{setting.shown}: {reason}")
-            elif reason:
-                label = "Index" if setting.key == "no-index" else "Ignored"
-                reporter.step(label, f"{setting.shown}: {reason}")
             if rows := find_family_rows(setting, self.family):
                 reporter.step(
                     "Ignored",
@@ -724,7 +720,7 @@ def read_sources(
         requested = create_setting(Effect.TORCH_INDEX, "torch-index", configured, file)
         settings.insert(0, requested)
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
-    certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
+    certificates += [one.value for one in read if one.is_own and one.key == "cert"]
     variables = read_local_variables(environ)
     if {**variables, **environ}.get(SYSTEM_CERTIFICATES):
         certificates += [path for path in _SYSTEM_STORES if isfile(path)]

@@ -48,7 +48,6 @@ for line, below in steps_of(
 """The syntax of a source in each tool's file."""
 
 ELSEWHERE = {
-    Effect.CERTIFICATES,
     Effect.TORCH_INDEX,
     Effect.EXTENSIONS,
     Effect.NAME,

@@ -1,24 +1,34 @@
 """Tests of environments behind links, in other folders, and on mounts."""
 
+import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
-from tests.lab.wheels import make_wheel
+from tests.lab.mounts import mounted
+from tests.lab.whole import found, publish_big, started
 
 LOCK = "pylock.cpu.toml"
+FILES = 500
 
 
 @pytest.fixture
 def project(workshop, stand_in_folder, play):
     """Create a project without an environment."""
     play(NO_GPU)
-    for version in ("1.0", "2.0"):
-        files = {"alpha.py": f"print('alpha {version}')"}
-        make_wheel(stand_in_folder / "simple", "alpha", version, modules=files)
+    publish_big(stand_in_folder / "simple", FILES)
     (workshop.folder / "requirements.txt").write_text("torch==2.14.1\nalpha==1.0\n")
     return workshop
+
+
+def installed(project, *option):
+    """Return the version of alpha that ``run`` imports."""
+    code = "import importlib.metadata as m; print(m.version('alpha'))"
+    done = project.started("run", *option, "python", "-c", code)
+    return done.out.strip() or done.err
 
 
 def use_everywhere(project, venv, *option):
@@ -26,12 +36,12 @@ def use_everywhere(project, venv, *option):
     project.succeed("install", *option)
     assert (venv / "gpuinstall.json").is_file()
     assert 'version = "1.0"' in project.lock(LOCK)
-    assert project.started("run", *option, "python", "-m", "alpha").out == "alpha 1.0\n"
+    assert installed(project, *option) == "1.0"
     project.succeed("install", "alpha==2.0", "--only", "torch", *option)
     project.succeed("sync", *option)
-    assert project.started("run", *option, "python", "-m", "alpha").out == "alpha 2.0\n"
+    assert installed(project, *option) == "2.0"
     project.succeed("env", "rollback", *option)
-    assert project.started("run", *option, "python", "-m", "alpha").out == "alpha 1.0\n"
+    assert installed(project, *option) == "1.0"
     assert 'version = "1.0"' in project.lock(LOCK)
     assert not list(venv.parent.glob("pylock.*")) or venv.parent == project.folder
     project.succeed("env", "remove", "--yes", *option)
@@ -98,3 +108,108 @@ def test_lock_stays_in_the_project_of_an_environment(project, tmp_path):
     elsewhere.succeed("env", "rollback", "--venv", str(venv))
     assert 'version = "1.0"' in project.lock(LOCK)
     assert not list(tmp_path.glob("**/scratch/pylock.*"))
+
+
+@contextmanager
+def image_layer(project, folder):
+    """Create an environment in a layer of an image, and start a container."""
+    project.succeed("install")
+    project.succeed("install", "alpha==2.0")
+    project.succeed("install", "alpha==1.0")
+    for name in ("upper", "work"):
+        (folder / name).mkdir()
+    layers = f"redirect_dir=off,lowerdir={project.folder},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    with mounted(folder / "image", "-t", "overlay", "-o", layers, "overlay"):
+        yield replace(project, folder=folder / "image")
+
+
+@contextmanager
+def empty_volume(project, folder):
+    (folder / "volume").mkdir()
+    with mounted(project.folder / ".venv", "--bind", folder / "volume"):
+        yield project
+
+
+@contextmanager
+def filled_volume(project, folder):
+    with empty_volume(project, folder):
+        project.succeed("install")
+    with mounted(project.folder / ".venv", "--bind", folder / "volume"):
+        yield project.having(XDG_STATE_HOME=str(folder / "new home"))
+
+
+@contextmanager
+def own_disk(project, _folder):
+    with mounted(project.folder / ".venv", "-t", "tmpfs", "tmpfs"):
+        yield project
+
+
+PLACES = (image_layer, empty_volume, filled_volume, own_disk)
+
+
+def kill_change(project, words, seconds):
+    """Kill a command while it changes the environment."""
+    venv = project.folder / ".venv"
+    folders = (venv / ".gpuinstall", project.folder / ".venv.gpuinstall")
+    running = started(project, words)
+    while not any((folder / "changing").exists() for folder in folders):
+        if running.poll() is not None:
+            return False
+        time.sleep(0.0005)
+    time.sleep(seconds)
+    running.kill()
+    running.wait()
+    return any((folder / "changing").exists() for folder in folders)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("place", mostly_heavy(PLACES, {empty_volume}))
+def test_environment_on_a_mount_is_used(project, tmp_path, place):
+    with place(project, tmp_path) as container:
+        venv = container.folder / ".venv"
+        container.succeed("install")
+        (venv / "notes.txt").write_text("mine")
+        assert installed(container) == "1.0"
+        assert "already up to date" in container.succeed("sync").out
+        for words in (("install", "alpha==2.0", "big"), ("remove", "big")):
+            kills = [kill_change(container, words, 0.02 * n) for n in range(4)]
+            assert any(kills), words
+            container.succeed("sync")
+            assert found(venv) == []
+            container.succeed(*words)
+        assert installed(container) == "2.0"
+        container.succeed("env", "rollback")
+        container.succeed("install", "alpha==1.0")
+        container.succeed("env", "rollback")
+        assert installed(container) == "2.0"
+        assert (venv / "notes.txt").read_text() == "mine"
+        container.succeed("env", "remove", "--yes")
+        assert not venv.exists() or list(venv.iterdir()) == []
+        container.succeed("sync")
+        assert installed(container) == "2.0"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("place", mostly_heavy(PLACES, {empty_volume}))
+def test_environment_on_a_mount_is_rebuilt(project, tmp_path, place):
+    with place(project, tmp_path) as container:
+        venv = container.folder / ".venv"
+        container.succeed("install")
+        for seconds in (0, 0.002, 0.005, None):
+            (venv / "notes.txt").write_text("mine")
+            (venv / "bin" / "python").unlink()
+            words = ("sync", "--discard-previous")
+            if seconds is not None:
+                kill_change(container, words, seconds)
+            container.succeed(*words)
+            assert found(venv) == []
+        kept = [*container.folder.rglob("notes.txt")]
+        assert [notes.read_text() for notes in kept] == ["mine"]
+        assert kept[0].parent != venv
+        container.succeed("env", "rollback")
+        assert (venv / "notes.txt").read_text() == "mine"
+        container.succeed("env", "rollback")
+        assert not (venv / "notes.txt").exists()
+        assert installed(container) == "1.0"
+        container.succeed("env", "remove", "--yes")
+        assert not venv.exists() or list(venv.iterdir()) == []

@@ -6,8 +6,10 @@ even if the run is killed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -105,6 +107,43 @@ def tree_size(folder: Path) -> int:
     return size
 
 
+def move_contents(
+    source: Path, target: Path, *, kept: str = "", last: str = ""
+) -> None:
+    """Move all entries of a folder into another folder.
+
+    A folder that cannot be renamed, such as one of a container image, is moved file by file.
+
+    Args:
+        source: The folder, which remains.
+        target: The other folder, on the same file system.
+        kept: The name of an entry that is not moved.
+        last: The name of the entry to move last.
+
+    Raises:
+        FileExistsError: Both folders have a file of the same name.
+        OSError: A file cannot be moved.
+    """
+    for path in sorted(source.iterdir(), key=lambda path: path.name == last):
+        new = target / path.name
+        if path.name == kept:
+            continue
+        if not os.path.lexists(new):
+            try:
+                path.rename(new)
+            except OSError as error:
+                if error.errno != errno.EXDEV or not is_folder(path):
+                    raise
+                new.mkdir()
+                shutil.copystat(path, new)
+            else:
+                continue
+        if not (is_folder(path) and is_folder(new)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new))
+        move_contents(path, new)
+        path.rmdir()
+
+
 def remove_file(path: Path) -> None:
     """Remove a file or a link. Ignore errors."""
     with suppress(OSError):
@@ -113,7 +152,6 @@ def remove_file(path: Path) -> None:
 
 def remove_path(path: Path) -> None:
     """Remove a file, a link, or a folder tree without mounts, if possible."""
-    import shutil
     import subprocess
 
     with suppress(OSError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.environment_paths import WORK, packages_folders
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors
 from gpuinstall.base.removal import (
@@ -20,13 +22,16 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import split_names
 from gpuinstall.environments.damage import find_intact_files
-from gpuinstall.environments.environment import find_modified_scripts
+from gpuinstall.environments.environment import NAME, find_modified_scripts
 from gpuinstall.environments.ownership import (
     find_recorded_paths,
     find_user_paths,
     is_environment,
 )
 from gpuinstall.environments.packages import read_packages
+
+JOURNAL = "journal.json"
+"""The file that describes a change."""
 
 
 def discard_folder(
@@ -47,30 +52,23 @@ def discard_folder(
         The number of removed bytes.
 
     Raises:
-        UsageError: A file system is mounted in the folder.
+        UsageError: A file system is mounted below the folder.
         InstallationError: The folder cannot be moved (nothing is removed), or a file cannot be removed.
     """
     if is_link(folder):
         remove_path(folder)
     if not os.path.lexists(folder):
         return 0
-    mounts = sorted(find_mounts(folder))
-    if mounts:
-        raise UsageError(
-            "mount-point",
-            f"something is mounted at {mounts[0]}, which gpuinstall does not remove",
-            hint=f"umount {quote_word(mounts[0])}   # then run it again",
-        )
+    check_mounts(folder)
     size = tree_size(folder)
     # Report before the removal, which an interrupted command does not finish.
     for names in split_names(find_user_files(folder) if files is None else files):
         text = f"{folder}, including {names} (created or modified by you)"
         reporter.notice("Removing", text)
     with convert_write_errors(folder):
-        # On Windows, this fails if a file is open.
-        discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
-    remove_path(discarded)
-    remaining = list(iter_files(discarded))
+        discarded = discard(folder, trash / f".discarded-{os.urandom(4).hex()}")
+    work = discarded / WORK
+    remaining = [file for file in iter_files(discarded) if work not in file.parents]
     if remaining:
         raise InstallationError(
             "not-removed",
@@ -80,6 +78,55 @@ def discard_folder(
             f"rm -r {quote_word(discarded)}",
         )
     return size
+
+
+def check_mounts(folder: Path) -> None:
+    """Check that nothing is mounted below a folder.
+
+    Raises:
+        UsageError: A file system is mounted in the folder.
+    """
+    mounts = sorted(find_mounts(folder) - {str(folder)})
+    if mounts:
+        raise UsageError(
+            "mount-point",
+            f"something is mounted at {mounts[0]}, which gpuinstall does not move or remove",
+            hint=f"umount {quote_word(mounts[0])}   # then run it again",
+        )
+
+
+def discard(folder: Path, discarded: Path) -> Path:
+    """Rename and remove a folder, so that a kill leaves no part of it.
+
+    A mounted folder, and one of a container image, cannot be renamed, and is emptied.
+    Its journal is removed first, and its marker last.
+
+    Args:
+        folder: The folder.
+        discarded: The new path. The next command removes it.
+
+    Returns:
+        The folder that contains the files that could not be removed.
+
+    Raises:
+        OSError: The folder cannot be renamed, for example because a file is open on Windows.
+    """
+    if not discarded.is_relative_to(folder):
+        try:
+            folder.rename(discarded)
+        except OSError as error:
+            if error.errno not in {errno.EXDEV, errno.EBUSY}:
+                raise
+        else:
+            remove_path(discarded)
+            return discarded
+    order = {JOURNAL: -1, NAME: 1}
+    for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
+        if path.name != WORK:
+            remove_path(path)
+    with suppress(OSError):
+        folder.rmdir()
+    return folder
 
 
 def find_user_files(folder: Path) -> list[str]:

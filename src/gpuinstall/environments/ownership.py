@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.environment_paths import WORK, packages_folders
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import iter_files
 from gpuinstall.environments.damage import Hashing, InstallTimes, compare_file
@@ -66,6 +66,7 @@ def find_user_paths(folder: Path) -> tuple[str, ...]:
     # pathlib takes ten times as long as strings for 17,000 files.
     start = len(f"{folder}{os.sep}")
     paths = {str(file)[start:].replace(os.sep, "/") for file in iter_files(folder)}
+    paths = {path for path in paths if not path.startswith(f"{WORK}/")}
     owned = _find_owned_paths(folder, paths) if is_environment(folder) else set()
     shared_folders = {path.partition("/")[0] for path in owned}
     names = set()

@@ -277,7 +277,8 @@ def find_undoable_environments() -> list[EnvironmentPaths]:
     changed = []
     for record in sorted(_records_folder().glob("*.path")):
         work = Path(_read_record(record)[0])
-        if work.name == ".gpuinstall" and exists(work / "last"):
+        is_unmanaged = work.name == WORK and not exists(work.parent / "pyvenv.cfg")
+        if is_unmanaged and exists(work / "last"):
             # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
             root = work.parents[2 if work.parents[1].name == "Lib" else 3]
             changed.append(_unmanaged_paths(root, work.parent))

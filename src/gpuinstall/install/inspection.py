@@ -151,7 +151,9 @@ def read_state(
         existing = replace(existing, has_python=False)
     if not options.upgrade:
         existing = replace(existing, locks=tuple(project.contents.locks.check()))
-    if check_ownership and not options.replace:
+    # A killed rebuild may have moved the marker.
+    is_unfinished = project.paths.has_unfinished_change()
+    if check_ownership and not (options.replace or is_unfinished):
         existing.check_ownership()
     catalog = options.catalog
     if catalog is None:

@@ -10,7 +10,9 @@ environment, it is in the packages folder (``.gpuinstall``)::
     last           the last change, which ``env rollback`` undoes
 
 A journal contains ``journal.json`` and ``previous_files``, with links to the removed and replaced
-files. While an environment is being replaced, ``environment`` is its previous version.
+files. While an environment is being replaced, its files are moved to ``leaving``. When this
+folder is complete, it is renamed to ``environment``, and the files of ``new`` are moved into the
+environment.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
+from gpuinstall.environments.discarding import JOURNAL
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
 from gpuinstall.environments.running import ABANDONED_S
 from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
-RECORD = "journal.json"
 TOUCH_S = 30.0
 """The seconds between two updates of a running change's journal."""
 
@@ -94,6 +96,8 @@ class Journal(Value):
     """The replaced or removed files that the user had modified."""
     is_rebuild: bool = False
     """Whether the whole environment was replaced."""
+    is_from_previous: bool = False
+    """Whether it was replaced by the previous environment."""
     identity: str = ""
     """The identity of the new environment, if it was replaced."""
     is_verified: bool = False
@@ -101,9 +105,9 @@ class Journal(Value):
 
 
 def read_folder_identity(folder: Path) -> str:
-    """Return an identifier that changes if a folder is recreated."""
+    """Return an identifier that changes if an environment is recreated."""
     _, changed_ns, inode = read_file_stamp(str(folder / "pyvenv.cfg"))
-    return f"{folder.stat().st_ino} {inode} {changed_ns}"
+    return f"{inode} {changed_ns}"
 
 
 def describe_journal(folder: Path | None) -> dict[str, Any] | None:
@@ -115,7 +119,7 @@ def describe_journal(folder: Path | None) -> dict[str, Any] | None:
 
 def is_journal(folder: Path) -> bool:
     """Return whether a folder is a journal."""
-    return exists(folder / RECORD)
+    return exists(folder / JOURNAL)
 
 
 def previous_files(folder: Path) -> Path:
@@ -152,7 +156,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     """
     text = json.dumps(write_object(journal))
     record_identity(place.work, _text_digest(text))
-    write_atomically(folder / RECORD, text)
+    write_atomically(folder / JOURNAL, text)
     sync_folder(folder)
 
 
@@ -178,7 +182,7 @@ def read_journal(folder: Path, *, is_trusted: bool = True) -> Journal | None:
 
 
 def _parse_journal(folder: Path) -> tuple[str, Journal]:
-    text = read_document(folder / RECORD, folder.parent)
+    text = read_document(folder / JOURNAL, folder.parent)
     return text, read_object(Journal, parse_json(text))
 
 
@@ -202,7 +206,7 @@ def keep_touched(*files: Path) -> Iterator[None]:
 
 def read_touched(folder: Path) -> int:
     """Return the time at which a journal was last touched, in nanoseconds."""
-    _, touched_ns, _ = read_file_stamp(str(folder / RECORD))
+    _, touched_ns, _ = read_file_stamp(str(folder / JOURNAL))
     return touched_ns
 
 

@@ -20,7 +20,7 @@ from gpuinstall.base.removal import (
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.discarding import discard_folder, find_user_files
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import is_vacant, read_marker
 from gpuinstall.environments.ownership import is_environment
 from gpuinstall.environments.records import (
     find_recorded_environments,
@@ -67,7 +67,7 @@ def remove(
     if not read_policy(os.environ, paths.folder).trusts_other_users:
         check_owner(paths)
     removable = find_removable(paths)
-    if shutil.disk_usage(paths.folder).free < _SPACE and not exists(paths.work):
+    if shutil.disk_usage(paths.work.parent).free < _SPACE and not exists(paths.work):
         # On a full disk, remove compiled modules first to free some space.
         for folder in removable:
             for file in iter_files(folder):
@@ -162,7 +162,7 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
         UsageError: The environment is missing or not managed.
     """
     venv = paths.venv
-    is_present = os.path.lexists(venv)
+    is_present = not is_vacant(venv)
     # A killed removal leaves a part of the environment or the rollback data.
     if not (is_present or is_journal(paths.last_change) or needs_recovery(paths)):
         raise UsageError(
@@ -170,11 +170,14 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
             f"there is no environment at {venv}",
             hint="gpuinstall env list",
         )
-    if is_present and read_marker(venv) is None:
+    # A killed rebuild may have moved the marker.
+    is_unfinished = paths.has_unfinished_change()
+    if is_present and read_marker(venv) is None and not is_unfinished:
         raise UsageError(
             "not-ours",
             f"{venv} was not created by gpuinstall; not removing it",
             hint="gpuinstall env list   # lists managed environments",
         )
-    folders = [venv, *_find_rollback_data(paths)]
+    folders = [venv] if is_present else []
+    folders += _find_rollback_data(paths)
     return {folder: tree_size(folder) for folder in folders if is_folder(folder)}

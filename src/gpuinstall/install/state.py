@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections import Counter
 from enum import Enum
@@ -24,7 +23,6 @@ from gpuinstall.base.removal import (
     find_mounts,
     is_folder,
     is_link,
-    remove_path,
     tree_size,
 )
 from gpuinstall.base.shell import join_command, quote_word
@@ -37,6 +35,7 @@ from gpuinstall.environments.damage import (
     Hashing,
     find_damage,
 )
+from gpuinstall.environments.discarding import check_mounts
 from gpuinstall.environments.environment import (
     Marker,
     describe_changed_packages,
@@ -480,35 +479,17 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
 
 
 def check_movable(paths: EnvironmentPaths, command_folder: Path | None = None) -> None:
-    """Check that an environment can be renamed.
-
-    Folders in lower layers of a container image cannot be renamed.
+    """Check that the files of an environment can be moved.
 
     Args:
         paths: The environment, which this command has locked.
         command_folder: The folder from which the command runs; None: the working folder.
 
     Raises:
-        UsageError: The environment cannot be renamed.
+        UsageError: The working folder, or a mount, is inside the environment.
     """
-    venv = paths.venv
     paths.check_working_folder(command_folder, "replaced")
-    is_fixed = os.path.ismount(venv)
-    if os.name == "posix" and exists(venv) and not is_fixed:
-        # Renaming onto a nonempty folder always fails. The error shows whether a rename is possible.
-        taken = paths.staging
-        (taken / "taken").mkdir(parents=True)
-        try:
-            os.rename(venv, taken)  # noqa: PTH104
-        except OSError as error:
-            is_fixed = error.errno in {errno.EXDEV, errno.EBUSY}
-        remove_path(taken)
-    if is_fixed:
-        raise UsageError(
-            "not-replaceable",
-            f"{venv} cannot be replaced: it is a mount point or in a lower layer of a container image",
-            hint=f"Run it again with --venv {quote_word(venv / 'env')}",
-        )
+    check_mounts(paths.venv)
 
 
 class PackageChange(Value):

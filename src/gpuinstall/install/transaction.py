@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from os.path import exists, isdir, islink
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
+from gpuinstall.base.environment_paths import WORK, EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     check_output,
@@ -34,6 +35,7 @@ from gpuinstall.base.removal import (
     find_mounts,
     is_folder,
     iter_files,
+    move_contents,
     remove_file,
     remove_path,
     tree_size,
@@ -43,7 +45,12 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names, split_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_intact_files
-from gpuinstall.environments.discarding import discard_folder, find_user_files
+from gpuinstall.environments.discarding import (
+    JOURNAL,
+    discard,
+    discard_folder,
+    find_user_files,
+)
 from gpuinstall.environments.environment import NAME, package_versions, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
@@ -59,7 +66,6 @@ from gpuinstall.install.file_change import (
     read_size_and_mtime,
 )
 from gpuinstall.install.journal import (
-    RECORD,
     Journal,
     RunningHost,
     is_damaged,
@@ -96,7 +102,7 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
         _write_journal(change)
         with _convert_file_errors(place):
             saved = _apply(change)
-        with keep_touched(place.current_change / RECORD):
+        with keep_touched(place.current_change / JOURNAL):
             yield
         _commit(place, change.journal, reporter, saved)
     except BaseException:
@@ -360,8 +366,7 @@ def _path_taken_error(path: Path, reason: str) -> UsageError:
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
     """Remove a journal. The next command completes an interrupted removal."""
     remove_path(place.scratch)
-    folder.rename(place.scratch)
-    remove_path(place.scratch)
+    discard(folder, place.scratch)
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
@@ -645,26 +650,47 @@ def _finish_rebuild(
         Whether the new environment is in use. Both environments are complete, and the new one is verified.
     """
     replaced = replaced_environment(place.current_change)
-    is_exchanged = (
-        is_folder(place.root) and read_folder_identity(place.root) == journal.identity
-    )
-    if is_exchanged and is_folder(replaced) and any(replaced.iterdir()):
-        _publish_or_warn(place, reporter)
-        _keep_and_report(place, journal, reporter)
-        return True
-    if is_exchanged:
-        _publish_or_warn(place, reporter)
-    elif is_folder(replaced):
-        if os.path.lexists(place.root):
+    leaving = _leaving_files(place.current_change)
+    is_restored = is_folder(leaving)
+    source = leaving if is_restored else _find_new_files(place, journal)
+    if is_folder(source):
+        if os.path.lexists(source / _FIRST) and os.path.lexists(place.root / _FIRST):
             # Another tool created this environment in the meantime.
+            if is_restored:
+                leaving.rename(replaced)
+            elif not journal.is_from_previous:
+                remove_path(source)
             _keep_and_report(place, journal, reporter)
             return False
-        replaced.rename(place.root)
+        place.root.mkdir(parents=True, exist_ok=True)
+        move_contents(source, place.root, last=_FIRST)
+        source.rmdir()
+    if not is_restored:
+        _publish_or_warn(place, reporter)
+        if any(replaced.iterdir()):
+            _keep_and_report(place, journal, reporter)
+            return True
+        if is_journal(place.last_change):
+            # It belongs to an environment that no longer exists.
+            _discard(place.last_change, place)
     _discard(place.current_change, place)
-    if is_exchanged and is_journal(place.last_change):
-        # It belongs to an environment that no longer exists.
-        _discard(place.last_change, place)
-    return is_exchanged
+    return not is_restored
+
+
+_FIRST = "pyvenv.cfg"
+"""The first file to move out of an environment, and the last to move into it."""
+
+
+def _leaving_files(folder: Path) -> Path:
+    """Return the path at which a journal collects the replaced files."""
+    return folder / "leaving"
+
+
+def _find_new_files(place: EnvironmentPaths, journal: Journal) -> Path:
+    """Return the folder from which a new environment is moved to its path."""
+    if journal.is_from_previous:
+        return place.previous
+    return place.current_change / "new"
 
 
 def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
@@ -711,22 +737,40 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         ignored = new / ".gitignore"
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
-        identity = read_folder_identity(new)
-        journal = Journal(RunningHost.here(), is_rebuild=True, identity=identity)
+        journal = Journal(
+            RunningHost.here(),
+            is_rebuild=True,
+            is_from_previous=new == place.previous,
+            identity=read_folder_identity(new),
+        )
         remove_path(place.scratch)
-        place.scratch.mkdir(parents=True)
+        _leaving_files(place.scratch).mkdir(parents=True)
         write_journal(journal, place, place.scratch)
         try:
             with defer_interrupts():
-                place.scratch.rename(place.current_change)
-                if exists(place.root):
-                    place.root.rename(replaced_environment(place.current_change))
-                new.rename(place.root)
+                _exchange(place, new, journal)
                 _finish_rebuild(place, journal, reporter)
         except OSError:
             with suppress(OSError, InstallationError):
                 recover(place, reporter, is_own=True)
             raise
+
+
+def _exchange(place: EnvironmentPaths, new: Path, journal: Journal) -> None:
+    """Move the files of an environment into the journal of a rebuild."""
+    place.scratch.rename(place.current_change)
+    leaving = _leaving_files(place.current_change)
+    if is_folder(place.root):
+        shutil.copystat(place.root, leaving)
+        kept = WORK if place.contains_work else ""
+        configuration = place.root / _FIRST
+        if os.path.lexists(configuration):
+            configuration.rename(leaving / _FIRST)
+        move_contents(place.root, leaving, kept=kept)
+    if not journal.is_from_previous:
+        new.rename(_find_new_files(place, journal))
+    # From now on, a killed change is completed.
+    leaving.rename(replaced_environment(place.current_change))
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:

@@ -324,11 +324,3 @@ def test_environment_containing_working_directory_is_not_replaced(
     monkeypatch.chdir(inside)
     with pytest.raises(UsageError, match=refusal):
         check_movable(paths)
-
-
-def test_movability_check_does_not_change_files(paths):
-    make_environment(paths.venv, "ours")
-    before = sorted(paths.venv.rglob("*"))
-    check_movable(paths)
-    assert sorted(paths.venv.rglob("*")) == before
-    assert list(paths.work.iterdir()) == []

@@ -577,7 +577,7 @@ def newcomer(place, text="newer"):
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_new_environment_replaces_an_empty_folder(place, is_there):
+def test_new_environment_is_created_in_an_empty_folder(place, is_there):
     change(place)
     shutil.rmtree(place.root)
     if is_there:
@@ -613,8 +613,9 @@ def test_rebuild_keeps_the_previous_environment(place):
 
 
 def test_rollback_of_a_rebuild_never_removes_an_environment(place):
+    write(place.root / "pyvenv.cfg", "first")
     rebuilt(place)
-    with dying_after_rename(place.root):
+    with dying_after_rename("leaving"):
         replace_environment(place, place.previous, Reporter())
     write(place.root / "pyvenv.cfg", "another tool's")
     error = refusal(heal_now, place)
@@ -676,7 +677,8 @@ def test_recreated_environment_is_not_rolled_back(place, name):
 
 def test_recreated_environment_is_kept_after_a_killed_rebuild(place):
     new = newcomer(place)
-    with dying_after_rename(place.root):
+    write(new / "pyvenv.cfg", "new")
+    with dying_after_rename("leaving"):
         replace_environment(place, new, Reporter())
     write(place.root / "pyvenv.cfg", "another tool's")
     assert any(notice.startswith("Kept ") for notice in heal_now(place).notices)
@@ -746,13 +748,13 @@ def dying(moment):
 
 
 @contextmanager
-def dying_after_rename(path):
-    """Simulate a kill after a folder was renamed."""
+def dying_after_rename(name):
+    """Simulate a kill after a folder with this name was renamed."""
     real = os.rename
 
     def rename(source, *arguments):
         real(source, *arguments)
-        if Path(source) == path:
+        if Path(source).name == name:
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as patched:

@@ -1,8 +1,10 @@
 """Tests of the index pages that ``lock`` requests."""
 
+import json
+
 import pytest
 
-from tests.lab.driver import A100, FakeDriver
+from tests.lab.driver import A100, NO_GPU, FakeDriver
 from tests.lab.index import SimulatedIndex
 from tests.lab.projects import make_sdist
 from tests.lab.releases import LINUX, catalog_index
@@ -53,3 +55,19 @@ def test_build_reads_only_required_pages(workshop, stand_in, required):
     workshop.succeed("lock", "strange", "--target", "cpu")
     pages = {request.path.split("/")[3] for request in stand_in.torch.log}
     assert pages - {"torch", "triton", ""} == {one.split(">")[0] for one in required}
+
+
+def test_uv_downloads_files_with_a_hash(workshop, stand_in, play):
+    play(NO_GPU)
+    done = workshop.run("install", "torch", "--json-events")
+    assert done.ok
+    files = [one for one in stand_in.log if one.path.endswith(".whl")]
+    whole = [one for one in files if one.method == "GET" and not one.range]
+    agents = {one.path: one.headers["user-agent"].split("/")[0] for one in whole}
+    assert len(agents) == len(whole) > 1
+    # Only PyTorch's index lists files without a hash.
+    for path, agent in agents.items():
+        assert agent == ("gpuinstall" if path.startswith("/whl/") else "uv")
+    events = map(json.loads, done.out.splitlines())
+    ends = [one for one in events if one.get("label") == "Download"]
+    assert all(one["done"] == one["size"] for one in ends[-1:])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 Meter = Callable[[int], None]
-"""Function that adds a file's received bytes, negative after a restart."""
+"""Function that adds received bytes of one file."""
 Progress = Callable[[str, int], None]
 """Function that adds received bytes to a named file."""
 

@@ -38,11 +38,6 @@ class Timeouts(NamedTuple):
         return (RETRIES + 2) * self.silence
 
     @property
-    def stalled_program(self) -> float:
-        """The time limit for a program that waits for requests to end."""
-        return self.answer + self.silence
-
-    @property
     def total(self) -> float:
         """The time limit for a uv command or a file."""
         # A CUDA build can take 3 hours.

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 from gpuinstall.base.text import has_login
-from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import Value
 
 _HARMLESS = (
@@ -247,19 +246,3 @@ def venv_command(python: Path, folder: Path) -> list[str]:
 def pip_command(command: str, python: Path, *words: str) -> list[str]:
     """Return a command of ``uv pip`` for the environment of an interpreter."""
     return [str(uv()), "pip", command, "--python", str(python), *words]
-
-
-def loopback_variables(
-    environ: Mapping[str, str], timeouts: Timeouts
-) -> dict[str, str]:
-    """Return uv variables for downloads through a server on this machine.
-
-    uv's timeout is longer than the timeout of gpuinstall's requests for the same files.
-    """
-    spared = environ.get("NO_PROXY") or environ.get("no_proxy")
-    direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"
-    return {
-        "NO_PROXY": direct,
-        "no_proxy": direct,
-        "UV_HTTP_TIMEOUT": str(round(timeouts.stalled_program) or 1),
-    }

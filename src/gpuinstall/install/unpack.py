@@ -44,6 +44,7 @@ from gpuinstall.environments.packages import (
     read_packages,
 )
 from gpuinstall.install.price import (
+    UNPACKED,
     PlannedInstallation,
     UnpackedPackages,
     announce_builds,
@@ -398,6 +399,7 @@ def _unpack_into_staging(
         missing=planned.sizes.missing,
         heads=planned.heads,
         wheels=wheels,
+        unpacked=UNPACKED,
     )
     words = ["--no-deps", "--requirements", str(private_lock)]
     # UV_BUILD_CONSTRAINT is a list that is split at spaces.
@@ -407,10 +409,7 @@ def _unpack_into_staging(
         # Lock files do not contain build requirements.
         words += ["--find-links", str(wheels)]
     # uv's cache may contain the same damaged files.
-    refreshed = [
-        *fit.lock.find_unhashed_packages,
-        *(planned.change.refreshed & set(names)),
-    ]
+    refreshed = [*(planned.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.requested_folders:

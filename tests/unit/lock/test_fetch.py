@@ -2,7 +2,11 @@ import hashlib
 import os
 import sys
 import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tomli
@@ -10,7 +14,8 @@ import tomli
 from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.lock.file.lock import LockedFile, parse, placeholder_hash
+from gpuinstall.lock.file.lock import LockedFile, parse
+from gpuinstall.lock.uv import fetch
 from gpuinstall.lock.uv.fetch import LockInstaller, fetch_missing, find_known_hashes
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
@@ -116,6 +121,32 @@ def test_failed_download_cancels_other_downloads(shop):
     assert threading.active_count() < 20
 
 
+class Progress(Reporter):
+    def __init__(self):
+        self.counts = list[int]()
+
+    @contextmanager
+    def progress(self, _label, _parts):
+        yield lambda _part, count: self.counts.append(count)
+
+
+def test_cache_growth_is_reported_as_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "GROWTH_S", 0.01)
+    reporter = Progress()
+    session: Any = SimpleNamespace(find_uv_cache=lambda: tmp_path, reporter=reporter)
+    (tmp_path / "archive-v0" / "old").mkdir(parents=True)
+    with fetch.report_growth({"a": 600, "b": None}, 2.0, session):
+        for name, size in ((".tmp1", 400), ("archive-v0/new", 400)):
+            (tmp_path / name).mkdir()
+            before = sum(reporter.counts)
+            (tmp_path / name / "file").write_bytes(bytes(size))
+            deadline = time.monotonic() + 30
+            while sum(reporter.counts) != before + 200 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert sum(reporter.counts) == before + 200
+    assert sum(reporter.counts) == 600
+
+
 # The copy of a lock that uv installs from.
 
 TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
@@ -125,35 +156,27 @@ MIRROR = "https://mirror.example"
 OFFICIAL = "https://index.example/whl/cu126"
 
 
-def elsewhere(file):
-    return f"http://127.0.0.1:9/{file.sha256}/{file.name}"
-
-
-def copied(text, folder, wheels=None, torch=None, default=None):
+def copied(text, folder, torch=None, default=None, **folders):
     """Return the package as uv reads it."""
     lock = parse("pylock.cu126.toml", text)
     private = folder / "private"
-    transfer = LockInstaller(lock, folder, lock.names, torch, private, wheels=wheels)
-    return tomli.loads(transfer.create_private_lock(elsewhere, default))["packages"][0]
+    transfer = LockInstaller(lock, folder, lock.names, torch, private, **folders)
+    return tomli.loads(transfer.create_private_lock(default))["packages"][0]
 
 
-def test_relayed_lock_keeps_hash_with_new_url(tmp_path):
-    assert copied(TEXT, tmp_path)["wheels"] == [
-        {"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": HASHES}
-    ]
+def test_private_lock_keeps_url_and_hash(tmp_path):
+    [wheel] = copied(TEXT, tmp_path)["wheels"]
+    assert (wheel["url"].rpartition("/")[2].replace("%2B", "+"), wheel["hashes"]) == (
+        WHEEL,
+        HASHES,
+    )
 
 
-def test_relayed_lock_omits_placeholder_hash(tmp_path):
-    text = TEXT.replace("1" * 64, placeholder_hash("https://index.example"))
-    assert copied(text, tmp_path)["wheels"] == [
-        {"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}
-    ]
-
-
-def test_relayed_lock_has_local_wheel_path(tmp_path):
+@pytest.mark.parametrize("place", ["wheels", "fetched"])
+def test_private_lock_has_local_wheel_path(tmp_path, place):
     (tmp_path / WHEEL).touch()
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
-    assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
+    assert copied(TEXT, tmp_path, **{place: tmp_path})["wheels"] == [entry]
     # Relative paths start in the lock's folder.
     relative = TEXT.replace("url = ", "path = ").replace("https://index.example/", "")
     assert copied(relative.replace("%2B", "+"), tmp_path)["wheels"] == [entry]

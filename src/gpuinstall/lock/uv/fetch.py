@@ -1,13 +1,14 @@
-"""Hash and download locked files, and install them with uv through a relay."""
+"""Hash and download locked files, and install them with uv."""
 
 from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from os.path import isfile
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,19 +21,21 @@ from gpuinstall.base.files import (
     file_sha256,
     open_atomically,
     open_regular,
+    own_cache_folder,
     parse_toml,
     write_atomically,
 )
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import SourceKind, file_path, parse_source
+from gpuinstall.base.removal import scratch_folder, tree_size
 from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
-from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
-from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
+from gpuinstall.lock.file.lock import Lock, LockedFile
+from gpuinstall.lock.uv.errors import explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
 
@@ -54,6 +57,8 @@ _Item = TypeVar("_Item")
 
 FILES_AT_ONCE = 16
 """Number of concurrent downloads. A large lock has about 200 small files."""
+GROWTH_S = 1.0
+"""Seconds between two measurements of uv's cache."""
 CHUNK = 1 << 20
 """Number of bytes per read of a local file."""
 
@@ -116,12 +121,14 @@ def _load_published_hashes() -> Mapping[str, str]:
 def fetch_missing(
     heads: Mapping[LockedFile, Head],
     session: Session,
+    folder: Path | None = None,
 ) -> dict[str, str]:
-    """Download files without storing them, and return their hashes by URL.
+    """Download files, and return their hashes by URL.
 
     Args:
         heads: The files with their response headers.
         session: The HTTP clients and caches.
+        folder: The folder for the files. None: they are not stored.
     """
     if not heads:
         return {}
@@ -129,7 +136,10 @@ def fetch_missing(
 
     def fetch(progress: Progress, file: LockedFile) -> None:
         head = heads[file]
-        sha256 = _fetch_file(file, head.size, partial(progress, file.name), session)
+        meter = partial(progress, file.name)
+        place = open_atomically(folder / file.name) if folder else nullcontext()
+        with place as copy:
+            sha256 = _fetch_file(file, head.size, meter, session, copy)
         session.cache.put(file.url, FileHash(sha256, head.etag))
         hashes[file.url] = sha256
 
@@ -318,6 +328,10 @@ class LockInstaller(Value):
     """The response headers of files without a known hash."""
     wheels: Path | None = None
     """A folder created by ``download``, which is searched first."""
+    fetched: Path | None = None
+    """A folder with the files that had no hash."""
+    unpacked: float = 1.0
+    """The ratio of unpacked and downloaded bytes."""
 
     def run(
         self,
@@ -336,63 +350,40 @@ class LockInstaller(Value):
             InstallationError: uv cannot download or install a file.
             TransferInterrupted: The user interrupted uv.
         """
-        from gpuinstall.sources.relay import Relay  # slow to import
-
-        hashes = dict[str, str]()
-        etags = {file.url: head.etag for file, head in self.heads.items()}
-        sizes = {file.name: size or None for file, size in self.missing.items()}
         environment = self.given.select_variables({**session.environment, **variables})
-        environment |= uv.loopback_variables(environment, session.timeouts)
-
-        def keep(url: str, sha256: str) -> None:
-            hashes[url] = sha256
-            session.cache.put(url, FileHash(sha256, etags.get(url)))
-
-        with (
-            session.reporter.progress("Download", sizes) as progress,
-            Relay(session.client, progress, keep) as relay,
-        ):
-
-            def address(file: LockedFile) -> str:
-                is_hashed = file.sha256 is not None
-                return relay.add_file(
-                    file.url, file.name, sizes.get(file.name), hashed=is_hashed
-                )
-
-            # With several indexes, uv caches wheels by URL instead.
-            default = session.find_default_index()
-            if session.sources.has_further_indexes:
-                default = None
-            private = self.create_private_lock(address, default)
+        unhashed = self.lock.find_unhashed_packages.intersection(self.packages)
+        heads = {
+            file: head for file, head in self.heads.items() if file.package in unhashed
+        }
+        sizes = {
+            file.name: size or None
+            for file, size in self.missing.items()
+            if file.package in self.packages and file.package not in unhashed
+        }
+        # With several indexes, uv caches wheels by URL instead.
+        default = session.find_default_index()
+        if session.sources.has_further_indexes:
+            default = None
+        with scratch_folder(own_cache_folder()) as folder:
+            # uv would download a file without a hash twice.
+            lock = self.lock.with_hashes(fetch_missing(heads, session, folder))
+            installer = replace(self, lock=lock, fetched=folder if heads else None)
+            private = installer.create_private_lock(default)
             write_atomically(self.private_lock, private, is_cached=True)
             try:
-                run_uv(command, replace(session, environment=environment))
-            except InstallationError as error:
-                cause = relay.failure or error
-                if cause.code == "http-status":
-                    cause.hint = cause.hint or UPDATE_LOCK
-                raise cause from None
+                with report_growth(sizes, self.unpacked, session):
+                    run_uv(command, replace(session, environment=environment))
             except KeyboardInterrupt:
                 message = (
                     "complete files are in uv's cache and will not be downloaded again"
                 )
                 raise TransferInterrupted(message) from None
-            lock = self.lock.with_hashes(hashes)
-            if lock.find_unhashed_packages.intersection(self.packages):
-                raise relay.failure or explain_installation(
-                    "a file was not downloaded through gpuinstall, so its hash is unknown"
-                )
         return lock
 
-    def create_private_lock(
-        self,
-        address: Callable[[LockedFile], str],
-        default: str | None,
-    ) -> str:
+    def create_private_lock(self, default: str | None) -> str:
         """Return the lock file for uv.
 
         Args:
-            address: Returns the download URL of a wheel.
             default: The index of other packages, which is part of uv's cache key. None
                 if packages may be from several indexes.
         """
@@ -419,35 +410,75 @@ class LockInstaller(Value):
                 # Only pip needs the archive. uv downloads a wheel only once.
                 package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
-                self._replace_location(entry, name, address)
+                self._replace_location(entry, name)
             if package.get("wheels") and name not in self.built:
                 # Otherwise, uv could build the package without an announcement.
                 package.pop("sdist", None)
             for kind in {"sdist", "archive"} & package.keys():
-                self._replace_location(package[kind], name, lambda file: file.url)
+                self._replace_location(package[kind], name)
         return tomli_w.dumps(document)
 
-    def _replace_location(
-        self,
-        entry: dict[str, Any],
-        package: str,
-        address: Callable[[LockedFile], str],
-    ) -> None:
-        """Replace the path or URL of a file with the one for uv."""
+    def _replace_location(self, entry: dict[str, Any], package: str) -> None:
+        """Replace the URL of a local file with its path."""
         if "path" in entry:
             return
-        sha256 = entry["hashes"].get("sha256", "")
-        if is_placeholder(sha256):
-            sha256 = None
-            entry["hashes"] = {}
-        file = LockedFile(package, entry["url"], sha256)
-        path = find_local_file(file, self.wheels)
+        file = LockedFile(package, entry["url"], entry["hashes"].get("sha256"))
+        path = find_local_file(file, self.fetched) or find_local_file(file, self.wheels)
         if path:
             # uv accepts a local archive only as a path.
             del entry["url"]
             entry["path"] = str(path)
-        elif is_http_url(file.url):
-            entry["url"] = address(file)
+
+
+@contextmanager
+def report_growth(
+    sizes: Mapping[str, int | None], ratio: float, session: Session
+) -> Iterator[None]:
+    """Report the growth of uv's cache as downloaded bytes, once a second.
+
+    Args:
+        sizes: The size of each file in bytes, by name; None if unknown.
+        ratio: The ratio of unpacked and downloaded bytes.
+        session: The folder of uv's cache, and the reporter.
+    """
+    cache = session.find_uv_cache()
+    total = sum(filter(None, sizes.values()))
+    initial = {*_list_archives(cache)}
+    complete = dict[Path, int]()
+    stopped = Event()
+    reported = 0
+
+    def watch() -> None:
+        nonlocal reported
+        while not stopped.wait(GROWTH_S):
+            grown = 0
+            for path in {*_list_archives(cache)} - initial:
+                size = complete.get(path) or tree_size(path)
+                if not path.name.startswith("."):
+                    complete[path] = size
+                grown += size
+            now = max(reported, min(int(grown / ratio), total))
+            progress("uv", now - reported)
+            reported = now
+
+    with session.reporter.progress("Download", sizes) as progress:
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+        progress("uv", total - reported)
+
+
+def _list_archives(cache: Path) -> Iterator[Path]:
+    """Yield the unpacked and the temporary folders in uv's cache."""
+    with suppress(OSError):
+        for folder in (cache, *cache.glob("archive-v*")):
+            for path in folder.iterdir():
+                if folder != cache or path.name.startswith(".tmp"):
+                    yield path
 
 
 def find_build_index(choice: Choice, session: Session) -> str | None:

@@ -181,6 +181,9 @@ def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[st
     selectable = {
         build.backend.tag
         for build in builds
-        if build.backend.kind in kinds and build not in excluded
+        if build.backend.kind in kinds
+        and build not in excluded
+        # An unpublished build has another reason.
+        and not (rules.machine.gpus and rules.find_driver_rejection(build))
     }
     return {build.backend.tag for build in builds} - selectable

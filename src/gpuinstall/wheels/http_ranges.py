@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.timeouts import MORE_TIME, USUAL, Timeouts
-from gpuinstall.wheels.ranges import Pieces, WheelError
+from gpuinstall.wheels.ranges import TAIL, Pieces, WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     """
 
 _PIECE = 256 << 10
+_WITHOUT_SUFFIX = frozenset({400, 416, 501})
+"""HTTP statuses of servers that do not support ranges without a start."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class HttpRanges:
-    """File at a URL. The constructor requests its size.
+    """File at a URL. The constructor requests its end, and thereby its size.
 
     One redirect to the same host or one of ``hosts`` is followed without credentials.
     ``timeouts`` limits the total time of all reads.
@@ -49,15 +51,32 @@ class HttpRanges:
         self._hosts = hosts
         self._login = True
         self._deadline = monotonic() + timeouts.wheel
-        with closing(self._open(0, 1)) as response:
+        self._tail = b""
+        response = self._request(f"-{TAIL}")
+        has_tail = response.status_code not in _WITHOUT_SUFFIX
+        if not has_tail:
+            response.close()
+            response = self._request("0-0")
+        with closing(response):
+            # The size of the file is unknown.
+            size = _find_size(response)
+            span = (max(0, size - TAIL), size) if has_tail else (0, 1)
+            self._check(response, *span)
             self.size, self._etag = _file_version(response)
+            if has_tail:
+                self._tail = self._read(response, self.size - span[0])
             _keep_connection(response)
 
     def stream(self, start: int, end: int) -> Pieces:
         """Yield a part of the file's bytes. ``close`` ends the transfer."""
+        first = self.size - len(self._tail)
+        if start >= first:
+            yield self._tail[start - first : end - first]
+            return
         if start == end:
             return
-        with closing(self._open(start, end)) as response:
+        with closing(self._request(f"{start}-{end - 1}")) as response:
+            self._check(response, start, end)
             if _file_version(response) != (self.size, self._etag):
                 message = f"the file on {_host(self._url)} changed while it was read"
                 raise WheelError("wrong-range", message)
@@ -71,23 +90,25 @@ class HttpRanges:
             if start == end:
                 _keep_connection(response)
 
-    def _open(self, start: int, end: int) -> Response:
+    def _request(self, span: str) -> Response:
         """Request a part of the file, and follow a redirect."""
-        response = self._send(start, end)
+        response = self._send(span)
         while response.status_code in _REDIRECTS:
             response.close()
             self._follow_redirect(response.headers.get("Location", ""))
-            response = self._send(start, end)
-        error = _response_error(response, _host(self._url), start, end)
-        if error:
-            response.close()
-            raise error
+            response = self._send(span)
         return response
 
-    def _send(self, start: int, end: int) -> Response:
+    def _check(self, response: Response, start: int, end: int) -> None:
+        """Raise WheelError unless a response has the requested bytes."""
+        error = _response_error(response, _host(self._url), start, end)
+        if error:
+            raise error
+
+    def _send(self, span: str) -> Response:
         # A range of a compressed response would not be a range of the file.
         headers = {
-            "Range": f"bytes={start}-{end - 1}",
+            "Range": f"bytes={span}",
             "Accept-Encoding": "identity",
         }
         self._check_time()
@@ -175,6 +196,12 @@ def _response_error(
     if is_part and is_plain and headers.get("Content-Length", size) == size:
         return None
     return WheelError("wrong-range", f"{host} sent a different range than requested")
+
+
+def _find_size(response: Response) -> int:
+    """Return the size of a file in a response, or 0 if it is missing."""
+    size = response.headers.get("Content-Range", "").rpartition("/")[2]
+    return int(size) if re.fullmatch(r"\d{1,18}", size, re.ASCII) else 0
 
 
 def _file_version(response: Response) -> tuple[int, str | None]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Pieces = Generator[bytes, None, None]
 _PIECE = 256 << 10
-_TAIL = (64 << 10) + 64
+TAIL = (64 << 10) + 64
 """The end-of-directory record of a zip file with the longest comment."""
 _MAX_AT_ONCE = 8 << 20
 """The largest zip directory: 160,000 short names take 60 MB of memory."""
@@ -100,7 +100,7 @@ class RangeFile:
         self._position = 0
         self._pieces: Pieces | None = None
         self._unread = b""
-        self._tail_start = max(0, self.size - _TAIL)
+        self._tail_start = max(0, self.size - TAIL)
         self.stop = self._tail_start
         """The end of the part to read. Later bytes are not requested."""
         self._tail = b"".join(self._request(self._tail_start, self.size))

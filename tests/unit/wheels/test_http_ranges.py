@@ -67,6 +67,24 @@ def test_wheel_is_not_downloaded_without_range_support():
 def test_wrong_range_is_rejected(answer, code):
     with server(lambda *_: answer) as host:
         assert _failure(host.url).code == code
+        # Some servers do not support a range without a start.
+        assert len(host.log) == (2 if answer.status in {416, 501} else 1)
+
+
+def test_wheel_is_read_without_suffix_ranges():
+    serve = serving(TORCH_WHEEL)
+
+    def respond(path, headers):
+        is_suffix = headers["range"].startswith("bytes=-")
+        return Answer(501) if is_suffix else serve(path, headers)
+
+    with server(respond) as host:
+        assert _read(host.url)
+
+
+def test_end_and_size_are_one_request():
+    with server(serving(TORCH_WHEEL)) as host, over_http(host.url) as ranges:
+        assert WheelReader(ranges).members
         assert len(host.log) == 1
 
 
@@ -93,7 +111,7 @@ def test_redirect_to_known_host_drops_credentials():
             assert _failure(f"{here.url}/a.whl").code == "foreign-redirect"
         assert len(here.log) == 2
     assert here.log[0].headers["authorization"].startswith("Basic")
-    assert len(there.log) == 4
+    assert len(there.log) == 3
     assert not any("authorization" in asked.headers for asked in there.log)
 
 
@@ -199,14 +217,8 @@ def test_timeout_is_the_reason_for_an_unread_wheel():
 
 
 def test_slow_body_is_aborted():
-    first = _HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP"
     head = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-65535/65536\r\nContent-Length: 65536\r\n\r\n"
-    replies = iter([_sending(first), _sending(head, b"P", 0.1)])
-
-    def reply(connection):
-        next(replies)(connection)
-
     started = time.monotonic()
-    with _raw(reply) as url:
+    with _raw(_sending(head, b"P", 0.1)) as url:
         assert _failure(url, seconds=1.5).code == "too-slow"
     assert time.monotonic() - started < 10

@@ -159,11 +159,10 @@ class Resolver:
             other = replace(written, bounds=(bound,))
             outcome = self._run_until_stable(other, best.known, best.resolution)
             if isinstance(outcome, RefusedInput):
-                error = outcome.conflict.error
-                self.index.read(COMPANIONS)
-                has_companions = any(map(self.index.read_pages().get, COMPANIONS))
-                if error.code == FAMILY_UNLISTED and not has_companions:
-                    return outcome
+                if outcome.conflict.error.code == FAMILY_UNLISTED:
+                    self.index.read(COMPANIONS)
+                    if not any(map(self.index.read_pages().get, COMPANIONS)):
+                        return outcome
                 accounts[package] = outcome.conflict.why
             best = self._choose_better(best, outcome)
         return replace(best, accounts=accounts)

@@ -43,14 +43,7 @@ def test_intact_cpu_environment_passes_verification(real_torch):
     (device,) = verdict.devices
     assert device.name == "CPU"
     passed = [check.name for check in device.checks if check.status == "passed"]
-    assert {
-        "import",
-        "elementwise",
-        "matmul-float32",
-        "matmul-bfloat16",
-        "convolution",
-        "optimizer-step",
-    } <= set(passed)
+    assert {"import", "device", "matmul-float32", "convolution"} <= set(passed)
     assert (
         sum(check.seconds for check in device.checks if check.name != "import")
         < 5 * slowness()
@@ -170,10 +163,11 @@ def test_incorrect_kernel_result_exceeds_its_tolerance(torch_copy):
     rewrite(
         init,
         init.read_text()
-        + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * (1 + 0.001 * (a.dtype != float64))\n",
+        + "\nTensor.__matmul__ = lambda a, b, exact=Tensor.__matmul__: (\n"
+        + "    exact(a, b) * (1 + 0.001 * (a.dtype != float64))\n)\n",
     )
     fault = the_fault(verify(torch_copy))
-    assert fault.name == "batched-product"
+    assert fault.name == "matmul-float32"
     assert str(fault.message).startswith("the result is off by ")
 
 

@@ -144,7 +144,7 @@ def read_state(
     request = read_request(project, quiet=quiet)
     request = make_environment_request(project, request, quiet=quiet)
     here = project.find_request_machine(request)
-    existing = inspect_environment(project.paths, here)
+    existing = inspect_environment(project.paths, here or project.machine)
     base = project.settings.base_python
     is_other = base and existing.has_python and not is_created_from(project.paths, base)
     if is_other or (options.replace and not was_created_here(project.paths.venv)):

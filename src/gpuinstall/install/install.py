@@ -462,8 +462,8 @@ def _verify(
     )
     record_environment(final, marker.id, is_created=is_created)
     marker.write(place.venv, project.paths.work)
-    if here and proof.stamp:
-        proof.stamp.write(stamp_file(marker.id, here))
+    if proof.stamp:
+        proof.stamp.write(stamp_file(marker.id, here or project.machine))
     return proof
 
 

@@ -159,10 +159,14 @@ def update_verification(
     stamp = create_stamp(place.venv)
     verdict = None
     is_kept = False
+    is_valid = earlier and earlier.covers(fit.gpus)
+    if earlier and here is None:
+        # Without the GPUs, the verdict remains unproven.
+        is_valid = earlier.verdict.get("status") == "unproven"
     if ahead:
         check_import(python)
         verdict = ahead.to_dict()
-    elif earlier and earlier.covers(fit.gpus) and stamp.has_same_torch(earlier):
+    elif earlier and is_valid and stamp.has_same_torch(earlier):
         new = stamp.find_new_programs(earlier)
         tested = None
         if new:

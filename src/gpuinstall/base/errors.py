@@ -20,8 +20,6 @@ class GpuInstallError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    untrusted = False
-    """Whether the issuer of a server's certificate is unknown."""
 
     def __init__(
         self,

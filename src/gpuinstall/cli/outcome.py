@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,7 +28,6 @@ from gpuinstall.cli.terminal import (
     Terminal,
     make_finding_with_hints,
 )
-from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
 """Line of output with a label and a text."""
@@ -137,27 +135,6 @@ def define_command(
     return decorate
 
 
-def _retry_with_system_certificates(
-    work: Callable[[], Outcome], terminal: Terminal
-) -> Outcome:
-    """Run a command, and retry with the system's TLS certificates if needed.
-
-    uv's certificates do not include a company's own authority. A certificate error
-    occurs before ``work`` changes anything.
-    """
-    try:
-        return work()
-    except GpuInstallError as error:
-        if not error.untrusted or SYSTEM_CERTIFICATES in os.environ:
-            raise
-    os.environ[SYSTEM_CERTIFICATES] = "1"
-    terminal.step(
-        "Certificates",
-        "using the system's certificates because the built-in ones lack an index's issuer",
-    )
-    return work()
-
-
 def make_error_outcome(error: GpuInstallError) -> Outcome:
     """Convert an error to the outcome of a command."""
     return Outcome(
@@ -212,7 +189,7 @@ def _run_and_record(
             # Write a record early, so that a read-only folder fails before the command
             # and a killed process leaves a record.
             write_record(folder, find_node_name(), name, None, UNFINISHED)
-        outcome = _retry_with_system_certificates(work, options.terminal)
+        outcome = work()
     except GpuInstallError as error:
         outcome = make_error_outcome(error)
     if folder:

@@ -8,12 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
-from urllib3.util.ssl_ import create_urllib3_context
+
+from gpuinstall.sources.certificates import create_context
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from requests import PreparedRequest
 
 
@@ -23,7 +21,7 @@ class SharedContextAdapter(HTTPAdapter):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._lock = threading.Lock()
-        self._load_context = cache(_load_context)
+        self._load_context = cache(create_context)
 
     def build_connection_pool_key_attributes(
         self, request: PreparedRequest, verify: Any, cert: Any = None
@@ -32,9 +30,9 @@ class SharedContextAdapter(HTTPAdapter):
         host, settings = super().build_connection_pool_key_attributes(
             request, verify, cert
         )
-        bundle = DEFAULT_CA_BUNDLE_PATH if verify is True else verify
+        bundle = None if verify is True else verify
         # cert_verify reports a missing file.
-        if verify and host["scheme"] == "https" and os.path.exists(bundle):
+        if verify and host["scheme"] == "https" and os.path.exists(bundle or "/"):
             with self._lock:
                 settings["ssl_context"] = self._load_context(bundle)
         return host, settings
@@ -43,10 +41,3 @@ class SharedContextAdapter(HTTPAdapter):
         """Check that the CA bundle exists. The TLS context has loaded it."""
         super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
         conn.ca_certs = conn.ca_cert_dir = None
-
-
-def _load_context(bundle: str) -> SSLContext:
-    context = create_urllib3_context()
-    files = (None, bundle) if os.path.isdir(bundle) else (bundle, None)
-    context.load_verify_locations(*files)
-    return context

@@ -25,6 +25,7 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.sources.certificates import select_uv_certificates
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.git import move_git_settings
 from gpuinstall.sources.sources import (
@@ -176,6 +177,7 @@ def open_session(
                 current=(sources.torch_index, *sources.find_links),
             )
         )
+        variables |= select_uv_certificates(variables, scratch)
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
             # All uv processes of this run share one temporary cache.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")

@@ -72,16 +72,6 @@ _NO_INDEX = Path(__file__).with_name("no-index").as_uri()
 _LINKS = "#find-links"
 """The URL fragment that distinguishes find-links from an index."""
 
-SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
-"""uv's variable for using the system's certificates."""
-_SYSTEM_STORES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
-"""Paths of the system's certificates on Linux and macOS."""
-
 
 class Sources(Value):
     """Package sources, with logins stored separately from URLs.
@@ -721,13 +711,10 @@ def read_sources(
         settings.insert(0, requested)
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in read if one.is_own and one.key == "cert"]
-    variables = read_local_variables(environ)
-    if {**variables, **environ}.get(SYSTEM_CERTIFICATES):
-        certificates += [path for path in _SYSTEM_STORES if isfile(path)]
     sources = Sources(
         torch_index=validate_torch_index(index),
         is_torch_index_requested=bool(index),
-        variables=variables,
+        variables=read_local_variables(environ),
         certificates=next(filter(None, certificates), None),
         policy=read_policy(environ, folder),
         logins=parse_login(index or OFFICIAL),

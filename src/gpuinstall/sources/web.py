@@ -126,14 +126,14 @@ class UnreachableError(InstallationError):
             hint=cause.hint,
         )
         self.host = host
-        self.untrusted = cause is _UNTRUSTED
 
 
 class Client:
     """Thread-safe HTTP client.
 
     Args:
-        certificates: The path of a CA bundle.
+        certificates: The path of a CA bundle. None: certifi's certificates, and the
+            system's store.
         logins: ``user:password`` by scheme, host, and port. URLs contain no logins.
         offline: Whether to use only the cache.
         proxies: The variables of proxies that the environment lacks.

@@ -9,7 +9,6 @@ import pytest
 import tomli_w
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.uv import errors
@@ -179,15 +178,6 @@ def test_uv_cache_error_is_recognized(pinned):
     shutil.rmtree(pinned.folder / "target")
     message = pinned.install(*locked)
     assert errors.explain_installation(message).code == "cache-damaged", message
-
-
-def test_uv_reports_unknown_issuer(pinned, certificate):
-    with_tls = Host("tls", pinned.answer, certificate)
-    message = pinned.resolve("x", "--index-url", f"{with_tls.url}/simple")
-    with_tls.close()
-    failure = errors.explain_failure(message)
-    assert isinstance(failure, InstallationError)
-    assert failure.untrusted, message
 
 
 @pytest.mark.parametrize(

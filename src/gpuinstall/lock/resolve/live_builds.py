@@ -90,8 +90,6 @@ def _check_default_index(session: Session) -> UnreachableError | None:
         # The catalog needs this page too. A recent one is validated while uv runs.
         session.client.page(f"{address}/torch/")
     except UnreachableError as error:
-        if error.untrusted:
-            return None
         hints = dict.fromkeys((error.hint or "", network_hint()))
         error.hint = "\n".join(hints)
         return error

@@ -338,8 +338,6 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
         )
         if isinstance(error, FailedBuildError):
             error.package = names["package"].lower()
-        # If set, the command is repeated with the system's certificates.
-        error.untrusted = "UnknownIssuer" in message
         return error
     return None
 

@@ -33,6 +33,9 @@ _SIGNAL_CAUSES = {
     "SIGKILL": "the system does this when the machine or the job runs out of memory",
     "SIGILL": "this processor lacks an instruction that the build uses",
 }
+_CRASH_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"}
+_MIN_PROCESSES = 1024
+"""The limit of processes and threads below which a driver may fail."""
 _GRACE = 1.0
 """Seconds to wait for a killed process, which may be stuck in the kernel."""
 
@@ -100,8 +103,38 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def classify_fault(finished: Finished) -> str:
-    """Return why a child has no result: ``timeout`` or ``unasked``."""
-    return "timeout" if finished.status is None else "unasked"
+    """Return why a child has no result: ``timeout``, ``crash``, or ``unasked``.
+
+    A crash that a limit on memory or processes may explain is ``unasked``.
+    """
+    if finished.status is None:
+        return "timeout"
+    return "crash" if is_crash(finished) and not describe_limits() else "unasked"
+
+
+def is_crash(finished: Finished) -> bool:
+    """Return whether a fault in a child's code ended it."""
+    status = finished.status or 0
+    return status >= _WINDOWS_EXCEPTION or format_signal(-status) in _CRASH_SIGNALS
+
+
+def describe_limits() -> str:
+    """Return the low limits of this process on memory and processes."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    limits = {
+        "ulimit -v": (resource.RLIMIT_AS, 1 << 10, resource.RLIM_INFINITY),
+        "ulimit -d": (resource.RLIMIT_DATA, 1 << 10, resource.RLIM_INFINITY),
+        "ulimit -u": (resource.RLIMIT_NPROC, 1, _MIN_PROCESSES),
+    }
+    found = []
+    for name, (number, unit, enough) in limits.items():
+        limit = resource.getrlimit(number)[0]
+        if limit != resource.RLIM_INFINITY and (limit < enough or enough < 0):
+            found.append(f"{name} is {limit // unit}")
+    return ", ".join(found)
 
 
 def is_timeout(finished: Finished) -> bool:
@@ -120,6 +153,8 @@ def describe_end(finished: Finished, seconds: float) -> str:
     if status < 0:
         name = format_signal(-status)
         reason = _SIGNAL_CAUSES.get(name)
+        if is_crash(finished) and (limits := describe_limits()):
+            reason = f"{limits}, which may be too low"
         return f"killed by {name}: {reason}" if reason else f"killed by {name}"
     if status >= _WINDOWS_EXCEPTION:
         return f"terminated by Windows exception 0x{status:08X}"

@@ -150,7 +150,7 @@ MADE = [
         healthy(2) | nvml({}, {"prohibited": True}),
     ),
     ("note driver-not-asked", healthy() | {"nvml.txt": "status -9\n"}),
-    ("note driver-not-asked", healthy() | {"libcuda.txt": "status -11\n"}),
+    ("F08 driver-crashes", healthy() | {"libcuda.txt": "status -11\n"}),
     (
         "F17 mig-without-instances of GPU 1",
         healthy(2) | nvml({}, {"mig": True}) | libcuda(1),

@@ -129,6 +129,7 @@ def _collect_library_facts(evidence: NvidiaEvidence) -> KnownFacts:
         "nvml-error": nvml.error,
         f"libcuda-{cuda.fault or cuda.init}": True,
         "libcuda-error": cuda.error,
+        "driver-crashes": cuda.fault == "crash" and evidence.shows_gpu,
         "hides-windows": _find_hiding_library(evidence),
     }
 
@@ -166,7 +167,7 @@ def _is_driver_unresponsive(evidence: NvidiaEvidence) -> bool:
         DRIVER_NOT_LOADED,
         LIBRARY_NOT_FOUND,
     )
-    says_nothing = nvml.fault in ("missing", "unasked")
+    says_nothing = nvml.fault in ("missing", "unasked", "crash")
     is_without_cuda = cuda.fault == "missing" or cuda.init == NO_DEVICE
     return is_refused or (says_nothing and is_without_cuda)
 

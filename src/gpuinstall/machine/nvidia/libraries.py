@@ -75,7 +75,7 @@ class LibcudaFacts(Value):
     devices: tuple[CudaDevice, ...] = ()
     """The CUDA devices. In MIG mode, CUDA lists only one slice."""
     fault: str | None = None
-    """The reason why a query failed: missing, timeout, or unasked."""
+    """The reason why a query failed: missing, timeout, crash, or unasked."""
     error: str | None = None
     """The error message of the dynamic loader or operating system."""
 

@@ -92,10 +92,12 @@ def classify_trial(
     answers = json_lines(finished)
     if not answers:
         error = f"libcuda: {describe_end(finished, DRIVER_SECONDS)}"
-        symptom = Symptom("driver-not-asked", why=error, blocking=False)
-        hangs = classify_fault(finished) == "timeout"
-        if hangs:
-            symptom = Symptom("driver-hangs")
+        symptom = {
+            "timeout": Symptom("driver-hangs"),
+            "crash": Symptom("driver-crashes"),
+            "unasked": Symptom("driver-not-asked", why=error, blocking=False),
+        }[classify_fault(finished)]
+        hangs = symptom.code == "driver-hangs"
         return GpuTrial(gpu.index, CudaFault(symptom, {}, error), at_start=hangs)
     answer = answers[-1]
     if "fault" in answer:

@@ -67,7 +67,7 @@ def test_libcuda_output_is_parsed():
             "missing",
             "wrong ELF class",
         ),
-        (ended("half an ans", -11), "unasked", "killed by SIGSEGV"),
+        (ended("half an ans", -11), "crash", "killed by SIGSEGV"),
         (answered(init=-1), "unasked", "init is -1, not a non-negative integer"),
     ],
 )

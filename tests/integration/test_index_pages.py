@@ -26,10 +26,14 @@ def test_lock_requests_only_index_pages_it_needs(tmp_path):
     assert {backend for backend, _ in packages}.isdisjoint({"cu124", "cu126"})
 
 
-@pytest.mark.parametrize("is_reachable", [True, False])
-def test_small_changes_request_no_torch_pages(workshop, stand_in, play, is_reachable):
+@pytest.mark.parametrize(
+    ("backend", "is_reachable"), [("cu130", True), ("cu130", False), ("cpu", False)]
+)
+def test_small_changes_request_no_torch_pages(
+    workshop, stand_in, play, backend, is_reachable
+):
     play(FakeDriver((A100,)))
-    workshop.succeed("install", "torch")
+    workshop.succeed("install", "torch", "--backend", backend)
     if not is_reachable:
         stand_in.torch.close()
         stand_in.r2.close()
@@ -71,3 +75,20 @@ def test_uv_downloads_files_with_a_hash(workshop, stand_in, play):
     events = map(json.loads, done.out.splitlines())
     ends = [one for one in events if one.get("label") == "Download"]
     assert all(one["done"] == one["size"] for one in ends[-1:])
+
+
+LARGE = {"requests", "urllib3", "ssl", "tqdm"}
+"""The largest packages for requests and progress."""
+
+
+def test_changes_without_requests_import_no_large_packages(workshop, play):
+    play(NO_GPU)
+    workshop.succeed("install", "torch", "cowsay", "--backend", "cpu")
+    tracing = workshop.having(PYTHONPROFILEIMPORTTIME="1")
+    for words in (("install", "cowsay"), ("remove", "cowsay")):
+        done = tracing.started(*words)
+        assert done.ok, done.err
+        lines = done.err.splitlines()
+        names = {line.rpartition("|")[2].strip() for line in lines if "|" in line}
+        assert {"click", "msgspec"} <= names
+        assert names & LARGE == set(), words

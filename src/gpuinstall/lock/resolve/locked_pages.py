@@ -74,8 +74,9 @@ def create_locked_pages(
         own = _find_own_files(lock, requests[0].catalog, index)
         projects = [{"name": name} for name in (*requests[0].catalog.family, *own)]
         pages[f"{place}/"] = None if is_new else _create_page("projects", projects)
-        pages[f"{place}/torch/"] = _create_page("files", [])
-        pages[f"{default}/torch/"] = pages[f"{place}/torch/"]
+        # No CPU build requires Triton.
+        for url in (f"{place}/torch/", f"{place}/triton/", f"{default}/torch/"):
+            pages[url] = _create_page("files", [])
         if "torch" not in own:
             # Without PyTorch's index, torch is from the default index.
             pages[f"{place}/"] = _create_page("projects", [])
@@ -117,4 +118,5 @@ def _find_own_files(
 
 def _create_page(key: str, rows: list[dict[str, Any]]) -> Page:
     kind = "application/vnd.pypi.simple.v1+json"
-    return Page(json.dumps({key: rows}), kind, "", exists=bool(rows))
+    text = json.dumps({"projects": [], "files": [], key: rows})
+    return Page(text, kind, "", exists=bool(rows))

@@ -9,6 +9,7 @@ not in a rejection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,13 @@ _OLDEST_CHIPS = {
 
 NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectures.
 """
+
+OTHER_TORCH = "other-torch"
+"""The code of a rejection because of symbols that a torch does not export."""
+OTHER_LIBRARY = "other-library"
+"""The code of a rejection because of the cuDNN of a build of torch."""
+
+_OF_CUDA_TORCH = re.compile(r"lib(torch|c10)_cuda\b")
 
 _UNREAD = "and the rest was not inspected"
 
@@ -115,6 +123,20 @@ class Compatibility(Value):
             builds = [*filter(self.allowed.__contains__, self.verdicts), *builds]
         known = filter(self.verdicts.__contains__, builds)
         return next(filter(None, map(self.rejects, known)), None)
+
+
+def allow_other_library(found: Compatibility) -> Compatibility:
+    """Accept a wheel with a library that no build of torch provides.
+
+    The system may have the library.
+    """
+    verdicts = {
+        build: one._replace(rejection=None)
+        if one.rejection and one.rejection.code == OTHER_LIBRARY
+        else one
+        for build, one in found.verdicts.items()
+    }
+    return replace(found, verdicts=verdicts)
 
 
 def allow_own_cuda(found: Compatibility, opened: Sequence[str]) -> Compatibility:
@@ -410,7 +432,13 @@ def reject_build(
         return unusable
     if can_load_with(row.torch, build) is False:
         works = f"its code is compatible with {row.torch.torches}"
-        return Reason("other-torch", f"{begin}: {works}")
+        return Reason(OTHER_TORCH, f"{begin}: {works}")
+    for name in row.needs:
+        # The libraries of CUDA were compared by CUDA version.
+        cudnn = dict(build.libraries).get("cudnn")
+        is_cudnn = name.startswith("libcudnn")
+        if is_cudnn and cudnn and not load_libraries().is_provided(name, cudnn):
+            return Reason(OTHER_LIBRARY, f"{begin}: it is linked to {name}")
     return None
 
 
@@ -453,19 +481,32 @@ def find_missing_packages(row: WheelRow, versions: Mapping[str, str]) -> list[st
     return [package for package in missing if package not in versions]
 
 
-def find_missing_libraries(row: WheelRow, versions: Mapping[str, str]) -> list[str]:
+def find_missing_libraries(
+    row: WheelRow, build: Build, versions: Mapping[str, str]
+) -> list[str]:
     """Return the linked libraries that no package of an environment provides.
 
-    If no package has a CUDA runtime, the result is empty, because torch may bundle the
-    libraries.
+    If no package has a CUDA runtime, torch may bundle the libraries of absent packages,
+    except for a CPU build.
     """
-    if not any(map(load_members().runtime.fullmatch, versions)):
-        return []
-    return [
-        f"{name} ({package})"
-        for name, package in _map_library_packages(row.needs, row).items()
-        if package not in versions
-    ]
+    is_for_cpu = build.backend.kind == "cpu"
+    runtime = load_members().runtime
+    are_packaged = is_for_cpu or any(map(runtime.fullmatch, versions))
+    shared = load_libraries()
+    missing = []
+    for name, package in _map_library_packages(row.needs, row).items():
+        is_missing = are_packaged
+        if package in versions:
+            is_missing = not shared.is_provided(name, versions[package])
+        if is_missing:
+            missing.append(f"{name} ({package})")
+    if is_for_cpu:
+        missing += [
+            f"{name} (torch for CUDA)"
+            for name in row.needs
+            if _OF_CUDA_TORCH.match(name)
+        ]
+    return missing
 
 
 def find_undeclared_packages(row: WheelRow, linked: Iterable[str]) -> tuple[str, ...]:
@@ -486,10 +527,11 @@ def find_undeclared_packages(row: WheelRow, linked: Iterable[str]) -> tuple[str,
 def _map_library_packages(libraries: Iterable[str], row: WheelRow) -> dict[str, str]:
     """Map libraries to their packages for a wheel's CUDA."""
     cuda = row.toolkit[0] if row.toolkit else None
+    shared = load_libraries()
     packages = {}
     for name in libraries:
-        library = load_libraries().row(name)
-        package = library.package_for(cuda) if library else None
+        library = shared.row(name)
+        package = library.package_for(shared.cuda(name) or cuda) if library else None
         if package:
             packages[name] = package
     return packages

@@ -37,6 +37,7 @@ from gpuinstall.wheels.compatibility import (
     BuildVerdict,
     Compatibility,
     ServedGpus,
+    allow_other_library,
     allow_own_cuda,
     assess_gpus,
     find_missing_packages,
@@ -173,6 +174,8 @@ class Inspector(Value):
             unusable=of_gpus[best].rejection,
             is_settled=all(one.is_settled for one in of_gpus.values()),
         )
+        if not found.runs_with(self.builds):
+            found = allow_other_library(found)
         opened = find_missing_packages(row, versions)
         if not found.unusable and not found.compatible_builds:
             is_alone = not row.torch.is_linked and "torch" not in requirement_names(

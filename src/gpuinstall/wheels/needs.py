@@ -72,6 +72,8 @@ class SharedLibrary(NamedTuple):
     """The CUDA major minus the library's major version, if constant."""
     plain_from: int = 1000
     """The first CUDA major whose package has no suffix, such as ``-cu12``."""
+    versioned: bool = False
+    """Whether the package and the library have the same major version."""
 
     def package_for(self, cuda: int | None) -> str | None:
         """Return the library's package for a CUDA major, if known."""
@@ -122,10 +124,17 @@ class SharedLibraries(NamedTuple):
         if library == "libcufft.so.10":
             return None
         row = self.row(library)
-        version = re.search(r"\.so\.(\d+)(\.|$)", library)
-        if row and row.cuda is not None and version:
-            return int(version[1]) + row.cuda
+        major = _parse_major(library)
+        if row and row.cuda is not None and major is not None:
+            return major + row.cuda
         return None
+
+    def is_provided(self, library: str, version: str) -> bool:
+        """Return whether a library's package provides it at a version."""
+        row = self.row(library)
+        major = _parse_major(library)
+        is_compared = row is not None and row.versioned and major is not None
+        return not is_compared or version.partition(".")[0] == str(major)
 
     def cuda_majors(self, libraries: Iterable[str]) -> set[int]:
         """Return the CUDA majors in the names of libraries."""
@@ -137,6 +146,12 @@ class SharedLibraries(NamedTuple):
         names = self.opened.findall(data)
         names += _RUNTIME_OF_WINDOWS.findall(data)
         return {name.decode() for name in names}
+
+
+def _parse_major(library: str) -> int | None:
+    """Return the major version in a name such as ``libcudnn.so.9``, if any."""
+    version = re.search(r"\.so\.(\d+)(\.|$)", library)
+    return int(version[1]) if version else None
 
 
 @cache

@@ -122,17 +122,26 @@ def test_inspected_wheel_is_compatible_or_rejected(case):
 UNBROUGHT = [
     (("libcublas.so.13", "libcurand.so.10"), ["libcurand.so.10 (nvidia-curand)"]),
     (("libcuda.so.1", "libtorch.so", "libz.so.1"), []),
+    (("libcudnn.so.9",), []),
+    (("libcudnn.so.8",), ["libcudnn.so.8 (nvidia-cudnn-cu13)"]),
+    (("libnvrtc.so.12",), ["libnvrtc.so.12 (nvidia-cuda-nvrtc-cu12)"]),
 ]
 
 
 @pytest.mark.parametrize(("needs", "unbrought"), UNBROUGHT)
 def test_missing_library_is_reported_with_its_package(needs, unbrought):
     row = reading(cuda="13.0", needs=needs)
-    versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.1.0.3"}
+    build = build_named("2.14.1+cu130")
+    versions = {
+        "nvidia-cuda-runtime": "13.0.96",
+        "nvidia-cublas": "13.1.0.3",
+        "nvidia-cuda-nvrtc": "13.0.88",
+        "nvidia-cudnn-cu13": "9.15.1.9",
+    }
 
-    assert find_missing_libraries(row, versions) == unbrought
+    assert find_missing_libraries(row, build, versions) == unbrought
     # torch bundles them, unless it declares them.
-    assert find_missing_libraries(row, {"torch": "2.9.0"}) == []
+    assert find_missing_libraries(row, build, {"torch": "2.9.0"}) == []
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,11 @@ def _find_wheel_facts(
     """Return the facts of a wheel and, if rejected, of older releases."""
     package = found.wheel.package
     fact = create_wheel_fact(found, resolution.torch)
-    decides = inspector.decides(found, known)
+    decides = inspector.decides(found, resolution, known)
     compiled = inspector.find_compiled_release(found)
     if not fact and compiled and compiled > found.wheel.version:
         fact = _create_missing_code_fact(found, compiled, inspector.index)
-    if fact is None or (fact.builds is not None and not decides):
+    if fact is None or not (decides or fact.builds is None) or inspector.has_no_gpu:
         return Knowledge()
     learned = Knowledge.from_facts([fact])
     # Keep a requested package at its latest release if another torch runs with it.

@@ -21,7 +21,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
-from gpuinstall.lock.resolve.knowledge import Fact
+from gpuinstall.lock.resolve.knowledge import MAX_LISTED, Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import (
     list_torch_versions,
@@ -174,7 +174,7 @@ class ResolutionExplanation:
         A torch version that does not run is explained with the newest release, if that
         is a later one.
         """
-        for one in self._find_requirements(wheel):
+        for one in self._index.read_metadata_requirements(wheel):
             if one.name == "torch" and not any(
                 map(one.allows, self._resolver_input.torches)
             ):
@@ -216,7 +216,7 @@ class ResolutionExplanation:
             (wheel, one)
             for wheel in self._resolution.wheels
             if wheel.package != dependent
-            for one in self._find_requirements(wheel)
+            for one in self._find_requirements(wheel.package, wheel.version)
             if one.name == package and not one.allows(version)
         ]
         for wheel, demand in demands:
@@ -234,8 +234,17 @@ class ResolutionExplanation:
             text = remove_marker(demand).text
             if demand.is_exact:
                 text = text.replace("==", " ")
-            sentence = f"{wheel.package} {wheel.version.public} requires {text}"
-            conflicts[cause][sentence] = wheel.package
+            name = f"{wheel.package} {wheel.version.public}"
+            sentence = f"{name} requires {text}"
+            limiting = wheel.package
+            requirers = self._index.find_requirers(limiting, self._versions)
+            if cause is ObstacleKind.DEPENDENCY and requirers:
+                limiting, *between = requirers
+                verb = "indirectly requires" if between else "requires"
+                sentence = (
+                    f"{limiting} {verb} {sentence.replace(' req', ', which req')}"
+                )
+            conflicts[cause][sentence] = limiting
         if package == "torch":
             builds = self._index.builds().items()
             fact = self._find_rejecting_fact(
@@ -245,9 +254,15 @@ class ResolutionExplanation:
                 conflicts[ObstacleKind.FACT][fact.why] = fact.package
         if not conflicts:
             return None
-        first = conflicts[min(conflicts)]
-        packages = dict.fromkeys(first.values())
-        return Obstacle(join_names([*first]), join_names([*packages]))
+        cause = min(conflicts)
+        # A dependency is listed with the package that requires it.
+        most = 1 if cause is ObstacleKind.DEPENDENCY else MAX_LISTED
+        sentences = [*conflicts[cause]]
+        why = join_names(sentences[:most])
+        if sentences[most:]:
+            why = f"{why} and {len(sentences) - most} more"
+        packages = dict.fromkeys(conflicts[cause].values())
+        return Obstacle(why, join_names([*packages]))
 
     def _find_excluding_limits(self, demand: Requirement) -> str:
         """Return the limits that exclude all versions for a requirement."""
@@ -319,9 +334,6 @@ class ResolutionExplanation:
             version: Its release.
             requirer: A package that would require the release, and may change with it.
         """
-        wheel = self._index.find_wheel(package, version)
-        if wheel is None:
-            return None
 
         def order(one: Requirement) -> tuple[bool, ...]:
             excluded = self._known.find_excluded_versions(one.name)
@@ -332,7 +344,7 @@ class ResolutionExplanation:
                 one.name != "torch",
             )
 
-        for one in sorted(self._find_requirements(wheel), key=order):
+        for one in sorted(self._find_requirements(package, version), key=order):
             if one.name == requirer:
                 continue
             selected = self._versions.get(one.name)
@@ -373,19 +385,23 @@ class ResolutionExplanation:
         """Return whether torch's sources list no release of a package."""
         return package in self._index.names() and not self._index.find_releases(package)
 
-    def _find_requirements(self, wheel: Wheel) -> Sequence[Requirement]:
+    def _find_requirements(
+        self, package: str, version: Version
+    ) -> Sequence[Requirement]:
         """Return a release's known requirements, with ones that torch omits.
 
         METADATA of requested packages was read to find their latest release. uv logs
-        the requirements of other packages.
+        the requirements of the releases that it tries.
         """
-        if wheel.package in self._index.newest_releases():
+        wheel = None
+        if package in self._index.newest_releases():
+            wheel = self._index.find_wheel(package, version)
+        if wheel:
             return self._index.read_metadata_requirements(wheel)
-        version = str(wheel.version)
-        requirements = self._index.find_dependencies(wheel.package, version)
-        if wheel.package != "torch":
+        requirements = self._index.find_dependencies(package, str(version))
+        if package != "torch":
             return requirements
-        torch = Version(wheel.version.public)
+        torch = Version(version.public)
         return [*requirements, *self._resolver_input.catalog.constraints(torch)]
 
     # Warnings.
@@ -471,7 +487,8 @@ class ResolutionExplanation:
                 else:
                     reporter = self._index.session.reporter
                     reporter.detail("Inspected", f"{unread}: {limit}")
-            if row.opens and row.package in members.must_open:
+            has_gpu = not self._resolver.inspector.has_no_gpu
+            if has_gpu and row.opens and row.package in members.must_open:
                 message = (
                     f"{row.package} loads {row.opens[0]} by name: import torch first, "
                     "or add the library's folder to LD_LIBRARY_PATH"
@@ -500,7 +517,9 @@ class ResolutionExplanation:
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
-        names = sorted(lacking) + find_missing_libraries(row, self._versions)
+        names = sorted(lacking) + find_missing_libraries(
+            row, self._resolution.build, self._versions
+        )
         if not names:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import SourceKind
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
@@ -25,6 +25,7 @@ from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
+    OTHER_TORCH,
     Compatibility,
     assess_gpus,
     can_load_with,
@@ -92,12 +93,12 @@ class ResolutionInspector:
             index.builds(), resolver_input.gpus, resolver_input.is_applicable
         )
         self.inspected: dict[Wheel, Compatibility] = {}
-        # Do not inspect CPU builds, or requests for only torch and paired packages.
-        is_for_cpu = not resolver_input.gpus and all(
+        # A target without GPUs has no facts, only warnings.
+        self.has_no_gpu = not resolver_input.gpus and all(
             build.backend.kind != "cuda" for build in resolver_input.builds
         )
         answered = {"torch"} if resolver_input.builds[0].learned else PAIRED
-        self.is_idle = is_for_cpu or resolver_input.requested <= answered
+        self.is_idle = resolver_input.requested <= answered
 
     def find_companion_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield the compatible builds of torch-family packages, as facts.
@@ -149,6 +150,8 @@ class ResolutionInspector:
             for wheel in self.select_installed_wheels(resolution)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
+        if self.has_no_gpu:
+            new = [one for one in new if self.max_depth(one.package, resolution)]
         distances = self.find_distances(resolution)
         furthest = len(resolution.versions)
         new.sort(key=lambda wheel: distances.get(wheel.package, furthest))
@@ -330,23 +333,42 @@ class ResolutionInspector:
         is_requested = package in self.resolver_input.requested
         return is_requested or is_core(package)
 
-    def decides(self, found: Compatibility, known: Knowledge) -> bool:
+    def decides(
+        self, found: Compatibility, resolution: UvResolution, known: Knowledge
+    ) -> bool:
         """Return whether a wheel may change the versions of other packages.
 
-        A dependency decides only if a requested package needs it without an extra. The
-        CUDA version in its name, and libraries partly without code, cause a warning.
+        A dependency decides only if a requested package needs it without an extra.
         """
         package = found.wheel.package
         if self.is_optional(package) or package not in known.needed:
             return False
-        if package in self.resolver_input.requested:
-            return True
         has_row = load_members().lowest_chip(package, found.wheel.version)
-        if is_core(package) or has_row or not found.unusable:
-            return True
-        if found.row.codes:
-            return lacks_all_code(found.row, self.resolver_input.gpus)
-        return bool(found.row.linked) or not parse_name_cuda(package)
+        is_certain = self._is_decisive(package) or bool(has_row)
+        return is_certain or self._decides_as_dependency(found, resolution)
+
+    def _decides_as_dependency(
+        self, found: Compatibility, resolution: UvResolution
+    ) -> bool:
+        """Return whether a dependency may change other packages.
+
+        The CUDA version in its name, other symbols of torch, and libraries partly
+        without code only cause a warning. So does missing code if the package that
+        requires it has code of its own.
+        """
+        package, row = found.wheel.package, found.row
+        if not found.unusable:
+            reason = found.reason(resolution.torch)
+            return reason is None or reason.code != OTHER_TORCH
+        if not row.codes:
+            return bool(row.linked) or not parse_name_cuda(package)
+        gpus = self.resolver_input.gpus
+        for other in self.inspected.values():
+            required = self.find_dependencies(other.wheel.package, resolution)
+            has_code = other.row.codes and not lacks_all_code(other.row, gpus)
+            if has_code and package in requirement_names(required):
+                return False
+        return lacks_all_code(row, gpus)
 
     def find_allowed_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the METADATA of a wheel allows."""
@@ -356,7 +378,8 @@ class ResolutionInspector:
     def max_depth(self, package: str, resolution: UvResolution) -> Depth:
         """Return how thoroughly to inspect a package.
 
-        The code of the lines of a frozen requirements file is not read.
+        The code of the lines of a frozen requirements file is not read, nor any code
+        for a target without GPUs.
         """
         members = load_members()
         uses_cuda = parse_name_cuda(package) or any(
@@ -369,6 +392,8 @@ class ResolutionInspector:
         if self.resolver_input.is_frozen:
             is_read = False
         deepest = Depth.WHOLE if is_read or is_core(package) else Depth.METADATA
+        if self.has_no_gpu:
+            return min(deepest, Depth.TABLES)
         # Reading a part of the package is enough for a warning.
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
 

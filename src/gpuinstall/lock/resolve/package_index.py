@@ -438,13 +438,18 @@ class PackageIndex:
     # Wheels.
 
     def find_dependencies(self, package: str, version: str) -> Sequence[Requirement]:
-        """Return the dependencies of a release, if uv tried it.
+        """Return the dependencies of a release with any label, if uv tried it.
 
         Nothing is downloaded. A local project has no version in uv's lock.
         """
-        if version:
-            return self._edges.get((package, version), ())
-        found = [edges for (name, _), edges in self._edges.items() if name == package]
+        if (package, version) in self._edges:
+            return self._edges[package, version]
+        public = version.partition("+")[0]
+        found = [
+            dependencies
+            for (name, tried), dependencies in self._edges.items()
+            if name == package and public in {"", tried.partition("+")[0]}
+        ]
         return next(iter(found), ())
 
     def find_requirers(

@@ -467,13 +467,16 @@ class ResolutionExplanation:
             reason = rejection or warning
             why = reason.message if reason else self._explain_missing_library(row)
             if why:
-                runs_on_cpu = members.works_on_cpu.fullmatch(row.package)
-                on_cpu = "; it works on the CPU" if runs_on_cpu else ""
                 name = f"{row.package} {self._versions[row.package]}"
                 requirers = self._index.find_requirers(row.package, self._versions)
                 if requirers:
                     name = f"{name} ({format_requirers(requirers)})"
-                yield Reason(MAY_NOT_RUN, f"{name} {why}{on_cpu}")
+                message = f"{name} {why}"
+                if members.works_on_cpu.fullmatch(row.package):
+                    message += "; it works on the CPU"
+                elif members.is_optional(row.package, row.witness or ""):
+                    message += "; it works without this library"
+                yield Reason(MAY_NOT_RUN, message)
             elif self._is_unread(result):
                 how = (
                     "not inspected"

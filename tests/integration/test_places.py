@@ -1,11 +1,12 @@
 """Tests of environments behind links, in other folders, and on mounts."""
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 
+from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
@@ -213,3 +214,46 @@ def test_environment_on_a_mount_is_rebuilt(project, tmp_path, place):
         assert installed(container) == "1.0"
         container.succeed("env", "remove", "--yes")
         assert not venv.exists() or list(venv.iterdir()) == []
+
+
+@contextmanager
+def read_only(folder):
+    with mounted(folder, "--bind", folder):
+        assert process.run(["mount", "-o", "remount,bind,ro", folder]).ok
+        yield
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("home", ["same", "new", "read-only"])
+def test_environment_of_a_read_only_project_is_used(project, tmp_path, home):
+    project.succeed("install")
+    container = project
+    if home != "same":
+        (tmp_path / "home").mkdir()
+        variables = ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+        container = project.having(**dict.fromkeys(variables, str(tmp_path / "home")))
+    with ExitStack() as stack:
+        stack.enter_context(read_only(project.folder))
+        if home == "read-only":
+            stack.enter_context(read_only(tmp_path / "home"))
+        for is_known in (home == "same", home != "read-only"):
+            assert installed(container) == "1.0"
+            said = container.succeed("sync").out
+            assert ("already up to date" in said) == is_known
+            for words in (("verify",), ("env", "list"), ("plan",), ("lock", "check")):
+                container.succeed(*words)
+        error = container.refusal("install", "alpha==2.0", exit_code=4)
+        assert error["code"] == "not-writable"
+
+
+@pytest.mark.root
+def test_volume_of_a_read_only_project_is_filled(project, tmp_path):
+    project.succeed("lock")
+    (project.folder / ".venv").mkdir()
+    with read_only(project.folder), empty_volume(project, tmp_path):
+        project.succeed("sync")
+        assert installed(project) == "1.0"
+        error = project.refusal("install", "alpha==2.0", exit_code=4)
+        assert error["code"] == "not-writable"
+        assert installed(project) == "1.0"
+        project.succeed("env", "remove", "--yes")

@@ -32,13 +32,13 @@ def check_rights(
     """
     if not trusts_others:
         check_owner(paths)
-    for folder in _find_written_folders(paths):
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InstallationError(
-                "not-writable",
-                f"{folder} cannot be written: {_find_access_problem(folder)}",
-                hint=_format_fix(folder),
-            )
+    folder = find_read_only_folder(paths)
+    if folder:
+        raise InstallationError(
+            "not-writable",
+            f"{folder} cannot be written: {_find_access_problem(folder)}",
+            hint=_format_fix(folder),
+        )
     python = paths.find_interpreter()
     if is_replaced or not os.path.lexists(python):
         return
@@ -93,6 +93,14 @@ def _format_fix(path: Path) -> str:
         f"gpuinstall install {format_unused_venv_option(Path.home())}   # an environment of your own\n"
         f"ls -ld {quote_word(path)}"
     )
+
+
+def find_read_only_folder(paths: EnvironmentPaths) -> Path | None:
+    """Return a folder that a change writes and this user cannot, if any."""
+    for folder in _find_written_folders(paths):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return None
 
 
 def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:

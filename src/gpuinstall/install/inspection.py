@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import join_names
@@ -14,7 +15,7 @@ from gpuinstall.environments.records import (
     check_start,
     was_created_here,
 )
-from gpuinstall.environments.rights import check_rights
+from gpuinstall.environments.rights import check_rights, find_read_only_folder
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.state import (
     Action,
@@ -60,13 +61,19 @@ def lock_state(
         report_changed_packages(state.existing, project.reporter)
         yield state, project
         return
-    check_rights(
+    check = partial(
+        check_rights,
         place,
         is_replaced=options.replace,
         trusts_others=project.sources.policy.trusts_other_users,
     )
-    check_records()
-    with environment_lock(place, project.reporter) as meanwhile:
+    lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
+    is_changed = state.action is not Action.VERIFY or needs_recovery(place)
+    if is_changed or not find_read_only_folder(place):
+        check()
+        check_records()
+        lock = environment_lock(place, project.reporter)
+    with lock as meanwhile:
         may_have_changed = any(meanwhile)
         # Each change writes a new marker.
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
@@ -75,6 +82,8 @@ def lock_state(
         if state.existing.lock:
             existing = compare_all_files(state.existing)
             state = check_lock_files(replace(state, existing=existing))
+            if state.action is Action.BUILD:
+                check()
         report_changed_packages(state.existing, project.reporter)
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)

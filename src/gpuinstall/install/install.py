@@ -45,6 +45,7 @@ from gpuinstall.environments.records import (
     record_environment,
     was_created_here,
 )
+from gpuinstall.environments.rights import find_read_only_folder
 from gpuinstall.install.file_change import (
     Change,
     check_paths,
@@ -440,6 +441,10 @@ def _verify(
             raise
         raise KernelFailedError(fit, error.verdict, sorted(comes)) from None
     if not place.is_managed:
+        return proof
+    if previous and planned.action is Action.VERIFY and find_read_only_folder(place):
+        if here and proof.stamp:
+            proof.stamp.write(stamp_file(previous.id, here))
         return proof
     lock = fit.lock
     versions = package_versions(packages, {"pip"})

@@ -678,7 +678,7 @@ def _finish_rebuild(
 
 
 _FIRST = "pyvenv.cfg"
-"""The first file to move out of an environment, and the last to move into it."""
+"""The first file to move out of an environment, and the last to move in."""
 
 
 def _leaving_files(folder: Path) -> Path:

@@ -37,7 +37,7 @@ from gpuinstall.lock.request.declaration import (
     read_whole_project,
 )
 from gpuinstall.lock.request.pyproject import ProjectFile, join_markers
-from gpuinstall.lock.request.tools import find_source_location, find_uv_sources
+from gpuinstall.lock.request.tools import find_uv_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     Effect,
@@ -136,13 +136,8 @@ def find_dynamic_projects(
             continue
         # uv reports malformed requirements when it builds the project.
         with suppress(ValueError, UsageError):
-            sources = {
-                name
-                for name, row in find_uv_sources(
-                    project.uv, project.path, (), no_sources
-                )
-                if find_source_location(row)
-            }
+            listed = find_uv_sources(project.uv, project.path, (), no_sources)
+            sources = {one.package for one in listed if one.location}
             if sources <= located:
                 yield _create_static_metadata(project)
 

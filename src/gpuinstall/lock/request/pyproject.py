@@ -26,6 +26,7 @@ from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
+    NamedSource,
     Table,
     find_entry_part,
     find_source_location,
@@ -372,10 +373,14 @@ class ProjectFile(Value):
         """
         sources = [*find_uv_sources(self.uv, self.path, parts, self.no_sources)]
         # Unsupported sources are refused with the other settings.
-        addresses: dict[str, list[Table]] = {}
-        for name, source in (*read_poetry_entries(self.poetry), *sources):
-            if find_source_location(source):
-                addresses.setdefault(name, []).append(source)
+        addresses: dict[str, list[NamedSource]] = {}
+        of_poetry = (
+            NamedSource(name, find_source_location(entry))
+            for name, entry in read_poetry_entries(self.poetry)
+        )
+        for source in (*of_poetry, *sources):
+            if source.location:
+                addresses.setdefault(source.package, []).append(source)
         lines = remove_duplicates(self.expand_own_extras(written, set()))
         names = {one.name for one in lines if not one.url}
         tool = find_table(self.document, "tool")
@@ -417,7 +422,7 @@ def _expand_group(
 
 
 def _locate_requirement(
-    requirement: Requirement, sources: Mapping[str, Sequence[Table]]
+    requirement: Requirement, sources: Mapping[str, Sequence[NamedSource]]
 ) -> Iterator[Requirement]:
     """Yield a requirement with each URL or path in its sources.
 
@@ -438,14 +443,13 @@ def _locate_requirement(
     own = str(requirement.marker or "")
     others = [own]
     for source in sources[name]:
-        marker = source.get("marker", "")
-        editable = "-e " if source.get("editable") else ""
-        located = f"{editable}{requirement.full_name} @ {find_source_location(source)}"
-        text = _add_marker(located, join_markers(own, marker))
+        editable = "-e " if source.is_editable else ""
+        located = f"{editable}{requirement.full_name} @ {source.location}"
+        text = _add_marker(located, join_markers(own, source.marker))
         yield parse_requirement(text, requirement.origin)
-        if not marker:
+        if not source.marker:
             return
-        others.append(negate_marker(marker))
+        others.append(negate_marker(source.marker))
     unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
     text = _add_marker(unlocated, join_markers(*others))
     yield parse_requirement(text, requirement.origin)

@@ -53,8 +53,18 @@ from gpuinstall.sources.requirements_file import (
 from gpuinstall.sources.uv_settings import UvSetting
 
 Table = Mapping[str, Any]
-UvSource = tuple[str, Table]
-"""A package, and an entry of ``[tool.uv.sources]``."""
+
+
+class NamedSource(Value):
+    """Source of a package in the settings of uv or Poetry."""
+
+    package: str
+    location: str | None
+    """The URL or path. None: an index."""
+    index: str = ""
+    """The URL of the index. Empty: the file defines no such index."""
+    marker: str = ""
+    is_editable: bool = False
 
 
 POETRY_FILE = "poetry.toml"
@@ -119,7 +129,7 @@ def read_project_settings(
     tool: Table,
     file: Path,
     packages: Collection[str],
-    sources: Iterable[UvSource],
+    sources: Iterable[NamedSource],
 ) -> Iterator[SourceSetting | UvSetting]:
     """Yield the sources in ``[tool]``, except uv's own indexes.
 
@@ -129,7 +139,7 @@ def read_project_settings(
         packages: The packages that the project requires.
         sources: The sources in uv's table.
     """
-    yield from _read_uv_sources(tool.get("uv", {}), file, packages, sources)
+    yield from _read_uv_sources(sources, file, packages)
     yield from read_index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = tool.get("poetry", {})
     yield from _read_poetry_settings(poetry, file)
@@ -174,34 +184,22 @@ def _read_poetry_settings(
 
 
 def _read_uv_sources(
-    uv: Table,
-    file: Path,
-    packages: Collection[str],
-    sources: Iterable[UvSource],
+    sources: Iterable[NamedSource], file: Path, packages: Collection[str]
 ) -> Iterator[SourceSetting]:
-    """Yield the package sources in uv's table."""
-    workspace = _read_workspace(file.absolute().parent)
-    urls = {}
-    served = set()
-    for table, place in ((workspace.uv, workspace.root / PROJECT), (uv, file)):
-        for row in table.get("index", ()):
-            if "name" in row:
-                urls[row["name"]] = format_index_url(row, place, os.environ)
-                if row.get("format") != "flat":
-                    served.add(row["name"])
+    """Yield the settings for the package sources in uv's table of a file."""
     # Include unrequired packages, because the user can request them later.
-    for package, source in sources:
-        index = source.get("index")
+    for source in sources:
+        package = source.package
         key = "sources"
         effect = Effect.ADDRESS
-        value = find_source_location(source) or ""
+        value = source.location or ""
         if package in load_catalog().family:
             key = TORCH_SOURCE
             effect = Effect.TORCH
-            value = urls.get(index, "")
-        elif index in served:
+            value = source.index
+        elif source.index:
             effect = Effect.PACKAGE_INDEX
-            value = urls[index]
+            value = source.index
         # Otherwise, the command fails if a dependency requires the package.
         elif not value and package in packages:
             raise UsageError(
@@ -210,8 +208,9 @@ def _read_uv_sources(
                 why="ignoring the source could install a different package",
                 hint="Instead, list the packages to install: [tool.gpuinstall] requirements = […]",
             )
-        marker = source.get("marker", "")
-        yield create_setting(effect, key, value, file, package=package, marker=marker)
+        yield create_setting(
+            effect, key, value, file, package=package, marker=source.marker
+        )
 
 
 def find_uv_sources(
@@ -219,8 +218,8 @@ def find_uv_sources(
     file: Path,
     parts: Collection[Part] = (),
     no_sources: Collection[str] = (),
-) -> Iterator[UvSource]:
-    """Yield each package with its source in uv's table of a file.
+) -> Iterator[NamedSource]:
+    """Yield each source of a package in uv's table of a file.
 
     The sources of the workspace root apply to its members. ``no-sources`` does not
     apply to torch-family packages.
@@ -233,6 +232,11 @@ def find_uv_sources(
     """
     folder = file.absolute().parent
     workspace = _read_workspace(folder)
+    indexes = {}
+    for table, place in ((workspace.uv, workspace.root / PROJECT), (uv, file)):
+        for row in table.get("index", ()):
+            if "name" in row:
+                indexes[row["name"]] = format_index_url(row, place, os.environ), row
     own = uv.get("sources", {})
     for name, source in {**workspace.uv.get("sources", {}), **own}.items():
         package = normalize_name(name)
@@ -240,14 +244,22 @@ def find_uv_sources(
         if not is_family and (package in no_sources or ":all:" in no_sources):
             continue
         for row in _find_matching_rows(source, parts):
-            if row.get("workspace") is True and package in workspace.members:
-                member = os.path.relpath(workspace.members[package], folder)
-                yield package, {**row, "path": member, "editable": True}
+            location = find_source_location(row)
+            is_member = row.get("workspace") is True and package in workspace.members
+            if is_member:
+                location = os.path.relpath(workspace.members[package], folder)
             elif "path" in row and name not in own:
                 path = workspace.root / expand_home(row["path"])
-                yield package, {**row, "path": os.path.relpath(path, folder)}
-            else:
-                yield package, row
+                location = os.path.relpath(path, folder)
+            index, entry = indexes.get(row.get("index"), ("", {}))
+            is_page = entry.get("format") == "flat"
+            yield NamedSource(
+                package,
+                location,
+                index if is_family or not is_page else "",
+                row.get("marker", ""),
+                is_member or bool(row.get("editable")),
+            )
 
 
 def _find_matching_rows(source: Any, parts: Collection[Part]) -> Iterator[Table]:

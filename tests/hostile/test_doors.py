@@ -34,9 +34,14 @@ def test_untrusted_environment_marker_does_not_run_programs(here, words):
     assert not executed.exists()
 
 
-@pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])
+@pytest.mark.parametrize(
+    "words",
+    ["verify", "run true", "run --any true", "install --into", "env rollback --into"],
+)
 def test_unmanaged_environment_runs_only_with_trust(here, words):
     executed = strangers_environment(here)
+    if "--into" in words:
+        (here.folder / ".venv" / "gpuinstall.json").unlink()
 
     refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
 

@@ -252,6 +252,55 @@ def test_archive_with_too_many_files_is_rejected(here, name):
     assert f"{name} has more than 50000 files" in done.err
 
 
+LEADING_OUTSIDE = {
+    "a path": {"requirements.txt": "-e ../outside\n"},
+    "a link": {"requirements.txt": "-e ./linked\n"},
+    "a URL": {"requirements.txt": "lib @ file://OUTSIDE\n"},
+    "a source": {
+        "pyproject.toml": f'{PROJECT}dependencies = ["x"]\n[tool.uv.sources]\nx = {{ path = "../outside" }}\n'
+    },
+}
+"""Files of a folder that select a project outside its repository."""
+
+
+@pytest.mark.parametrize("form", LEADING_OUTSIDE)
+@pytest.mark.parametrize("name", ["pyproject.toml", "uv.toml"])
+def test_text_outside_the_repository_is_not_quoted(here, form, name):
+    outside = here.folder.parent / "outside"
+    outside.mkdir()
+    (outside / "pyproject.toml").write_text(PROJECT, "utf-8")
+    (outside / name).write_text(f"x = [{SECRET}\n", "utf-8")
+    (here.folder / "linked").symlink_to("../outside")
+    for file, text in LEADING_OUTSIDE[form].items():
+        (here.folder / file).write_text(text.replace("OUTSIDE", str(outside)), "utf-8")
+
+    for words in "plan -q", "lock -q --target cpu":
+        done = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
+        assert done.status == 2, done.err
+        assert SECRET not in done.out + done.err
+    typed = here.run("plan", "--only", "-e", str(outside))
+    assert SECRET in typed.err or name == "uv.toml"
+
+
+@pytest.mark.parametrize(
+    "words", ["plan --machine m", "probe --machine m", "plan -r m", "plan -c m"]
+)
+def test_pipe_of_a_folder_stops_no_command(here, words):
+    os.mkfifo(here.folder / "m")
+
+    done = here.run(*words.split())
+
+    assert done.status == 2, done.err
+    assert "it is a pipe in this folder" in done.err
+
+
+def test_long_log_is_read_in_seconds(here):
+    with (here.folder / "log.txt").open("wb") as log:
+        log.truncate(1 << 40)
+
+    assert here.run("explain", "log.txt").status in {0, 2}
+
+
 def test_output_behind_a_link_is_refused(here):
     outside = here.folder.parent / "outside"
     outside.mkdir()

@@ -225,36 +225,35 @@ def read_raw(path: Path | str, folder: Path | None) -> bytes:
 
 
 @contextmanager
-def hide_linked_text(path: Path) -> Iterator[None]:
+def hide_linked_text(path: Path, *, is_outside: bool = False) -> Iterator[None]:
     """Replace an error in a block that could quote a file behind a link.
 
-    A link can lead to a file with secrets, such as ``.env``.
+    A link, or a path that leads outside, can select a file with secrets.
 
     Args:
         path: The file that the block parses.
+        is_outside: Whether a folder selects the file, which is outside its repository.
     """
     try:
         yield
     except (ValueError, GpuInstallError) as error:
         code = getattr(error, "code", "requirements-malformed")
-        if code in _WITHOUT_TEXT or not is_behind_link(path):
+        if code in _WITHOUT_TEXT or not (is_outside or is_behind_link(path)):
             raise
         kind = type(error) if isinstance(error, GpuInstallError) else UsageError
         # The error is about the file now, not about one requirement.
         raise kind(
             code.replace("requirement-", "requirements-"),
             f"{path} is malformed",
-            why="the text of a file behind a symbolic link is not printed",
+            why="the text of a file behind a symbolic link or outside the repository is not printed",
         ) from None
 
 
 def format_link_hint(error: Exception) -> str | None:
     """Return a hint if a path is a link that leaves its repository."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        link = error.filename
-        target = real_path(link)
-        if islink(link) and isfile(target):
-            return f"rm {quote_word(link)} && gpuinstall lock -r {quote_word(target)}"
+        link = Path(error.filename)
+        return create_link_error(link).hint if islink(link) else None
     return None
 
 

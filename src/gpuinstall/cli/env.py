@@ -12,7 +12,7 @@ import click
 from gpuinstall.base.files import display_path, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
-from gpuinstall.cli.install import find_existing_interpreter, format_activation_command
+from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
 from gpuinstall.environments.environment import (
@@ -115,7 +115,8 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
     place = options.read_paths()
     # --python selects only unmanaged environments.
     if options.into or options.interpreter:
-        python = find_existing_interpreter(options.interpreter, options.venv)
+        named = options.interpreter
+        python = find_trusted_interpreter(named, options.venv, options.terminal)
         place = inspect_unmanaged(python)
     before = undo_change(place, options.terminal)
     if not place.is_managed:

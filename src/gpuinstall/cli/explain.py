@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import deque
@@ -200,5 +201,7 @@ def _read_log(file: IO[bytes]) -> str:
     end: deque[bytes] = deque(maxlen=MAX_BYTES // _BLOCK_BYTES)
     # Another read after end-of-file would wait for input on a terminal.
     if len(start) == MAX_BYTES:
+        if file.seekable():
+            file.seek(max(MAX_BYTES, file.seek(0, os.SEEK_END) - MAX_BYTES))
         end.extend(iter(lambda: file.read(_BLOCK_BYTES), b""))
     return decode_text(b"".join((start, *end)), "replace")

@@ -11,18 +11,25 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.environment_paths import (
+    environment_folder,
     follow_redirect,
     format_venv_option,
     interpreter,
 )
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import display_path
+from gpuinstall.base.files import display_path, is_inside
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import detect_shell, format_activation, quote_word
 from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
-from gpuinstall.cli.active import check_program_environment, report_active_environment
+from gpuinstall.cli.active import (
+    check_environment_trust,
+    check_program_environment,
+    report_active_environment,
+    report_owner,
+)
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
     REQUEST_OPTIONS,
@@ -35,7 +42,7 @@ from gpuinstall.cli.options import (
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
-from gpuinstall.environments.records import format_undo_command
+from gpuinstall.environments.records import check_start, format_undo_command
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
 from gpuinstall.install.state import (
@@ -91,7 +98,7 @@ def command(options: CommandOptions) -> Outcome:
         named = options.python
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
-        python = find_existing_interpreter(named, options.venv)
+        python = find_trusted_interpreter(named, options.venv, options.terminal)
         with options.open_project() as project:
             project.reporter.step("Machine", format_machine(project.machine))
             selected = InstallOptions(python=python, attempts=1)
@@ -151,6 +158,30 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
         f"there is no environment at {venv}",
         hint=f"gpuinstall install{format_venv_option(venv)}   # creates it",
     )
+
+
+def find_trusted_interpreter(
+    python: str | None, venv: Path, reporter: Reporter
+) -> Path:
+    """Return the interpreter that the user selects, which may be started.
+
+    Args:
+        python: The value of ``--python``; see ``find_existing_interpreter``.
+        venv: The value of ``--venv``.
+        reporter: Reports an interpreter that is started in a project.
+
+    Raises:
+        UsageError: The interpreter does not exist, or is not trusted.
+    """
+    target = find_existing_interpreter(python, venv)
+    folder = environment_folder(target)
+    if not python:
+        check_environment_trust(folder, reporter)
+        return target
+    report_owner(folder, reporter)
+    if is_inside(folder, Path.cwd()):
+        check_start(folder, reporter, allow_unmanaged=True)
+    return target
 
 
 def _install_changed_request(

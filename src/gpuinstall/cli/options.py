@@ -6,6 +6,7 @@ A new option needs a row in this module, its name in the list, and code that use
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -19,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import DOCUMENT_BYTES, decode_text, parse_json
+from gpuinstall.base.files import DOCUMENT_BYTES, decode_text, is_inside, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
@@ -626,8 +627,11 @@ def read_machine_file(name: str) -> Machine:
 def _read_document(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
+    path = Path(name)
     # Reading blocks on a pipe: --machine <(ssh other gpuinstall probe --json)
-    with Path(name).open("rb") as file:
+    if path.is_fifo() and is_inside(path, Path.cwd()):
+        raise OSError(errno.EINVAL, "it is a pipe in this folder", name)
+    with path.open("rb") as file:
         return file.read(DOCUMENT_BYTES)
 
 

@@ -10,12 +10,10 @@ from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
-    check_environment_trust,
     find_environment,
     report_active_environment,
-    report_owner,
 )
-from gpuinstall.cli.install import find_existing_interpreter
+from gpuinstall.cli.install import find_trusted_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.probe import explain_missing_builds
@@ -57,7 +55,7 @@ def command(options: CommandOptions) -> Outcome:
     python, venv = options.interpreter, find_environment(options)
     if not python:
         report_active_environment(["verify"], venv, options.terminal)
-    target = find_existing_interpreter(python, venv)
+    target = find_trusted_interpreter(python, venv, options.terminal)
     folder = environment_folder(target)
     machine = read_machine(options.terminal)
     options.read_machine = machine
@@ -75,10 +73,6 @@ def command(options: CommandOptions) -> Outcome:
         # Kernels select their GPUs themselves.
         if problem.code == "visible-devices-hide-gpus":
             options.terminal.warn(problem.message)
-    if python:
-        report_owner(folder, options.terminal)
-    else:
-        check_environment_trust(folder, options.terminal)
     check_finished(folder)
     _warn_about_damage(folder, options.terminal)
     measured: tuple[Device, ...] = ()

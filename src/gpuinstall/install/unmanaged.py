@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, relative_prefix
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    Layout,
+    environment_folder,
+    relative_prefix,
+)
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
@@ -65,14 +70,15 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
     Raises:
         UsageError: The file is not an interpreter, is the system's Python, or is in a managed environment.
     """
-    argv = (python, "-I", "-c", _INSPECT_SCRIPT)
-    answer = run_script(_InterpreterDetails, argv)
-    if read_marker(answer.prefix):
+    venv = environment_folder(python)
+    if read_marker(venv):
         raise UsageError(
             "ours",
-            f"gpuinstall created {answer.prefix}, so --into does not apply",
+            f"gpuinstall created {venv}, so --into does not apply",
             hint="Run it again without --into",
         )
+    argv = (python, "-I", "-c", _INSPECT_SCRIPT)
+    answer = run_script(_InterpreterDetails, argv)
     if answer.is_systems:
         raise UsageError(
             "system-python",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import re
@@ -20,6 +19,7 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
+    format_link_hint,
     hide_linked_text,
     leads_outside,
     parse_toml,
@@ -552,11 +552,8 @@ def read_lock_text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
         message = f"{path} cannot be read: {reason}"
-        hint = _RESTORE
-        if getattr(error, "errno", 0) == errno.ELOOP:
-            words = f"{quote_word(path)} && cp {quote_word(real_path(path))}"
-            hint = f"rm {words} {quote_word(path)}   # replaces the link by its file"
-        elif isdir(path):
+        hint = format_link_hint(error) or _RESTORE
+        if isdir(path):
             hint = (
                 f"mv {quote_word(path)} {quote_word(f'{path}.d')}   # then run it again"
             )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    check_outside,
     hide_linked_text,
     is_inside,
     leads_outside,
@@ -523,16 +522,14 @@ def reread_file(
         UsageError: The file cannot be read, or the folder may not refer to it.
     """
     path = folder / split_part(name)[0]
-    if not isfile(path):
-        raise UsageError("requirements-unreadable", f"{name} is not a file")
-    limit: Path | None = folder
-    if not is_inside(path, folder):
-        check_outside(path, folder, "requirements-files of the lock")
-        limit = None
+    # A lock could select any file of the user.
+    if not (isfile(path) and is_inside(path, folder)):
+        message = f"{name} is not a file in the repository of the lock"
+        raise UsageError("requirements-unreadable", message)
     are_limits = bool(lines) and all(isinstance(line, Constraint) for line in lines)
     if are_limits:
-        return read_constraints(str(path), limit)
-    return read_inputs(str(folder / name), limit, no_sources)
+        return read_constraints(str(path), folder)
+    return read_inputs(str(folder / name), folder, no_sources)
 
 
 def is_settings_file(name: str, lines: Lines) -> bool:

@@ -16,11 +16,14 @@ from gpuinstall.base.files import (
     DOCUMENT_BYTES,
     expand_home,
     file_sha256,
+    hide_linked_text,
+    is_inside,
     read_raw,
     real_path,
 )
 from gpuinstall.base.location import Location, is_wheel
 from gpuinstall.base.requirement import (
+    COMMAND_LINE,
     Requirement,
     TextOrigin,
     is_remote,
@@ -220,10 +223,14 @@ def _find_projects(
         if not location.is_local or key in seen:
             continue
         seen.add(key)
-        files = _read_project_files(place, requirement.extras, no_sources)
-        listed = join_files(files)
+        is_selected = requirement.origin != COMMAND_LINE
+        is_outside = is_selected and not is_inside(place, folder)
+        with hide_linked_text(place, is_outside=is_outside):
+            files = _read_project_files(place, requirement.extras, no_sources)
+            listed = join_files(files)
+            nested = [*_find_projects(listed.requirements, place, seen, no_sources)]
         yield place, listed
-        yield from _find_projects(listed.requirements, place, seen, no_sources)
+        yield from nested
 
 
 def _read_project_files(

@@ -59,10 +59,15 @@ def test_reformatted_requirements_file_is_unchanged(tmp_path, text, changed):
     assert [*find_changed_files(record, today, tmp_path)] == changed
 
 
-def test_devices_and_directories_are_rejected_as_requirements_files(tmp_path):
-    for name in ("/dev/zero", "..", "a\0b"):
+def test_lock_selects_only_files_of_its_repository(tmp_path):
+    (tmp_path / "names.txt").write_text("secret", "utf-8")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "linked").symlink_to("..")
+    own = str(tmp_path / "names.txt")
+    for name in ("/dev/zero", "..", "a\0b", "../names.txt", "linked/names.txt", own):
         with pytest.raises(UsageError):
-            reread_file(name, required("torch"), tmp_path)
+            reread_file(name, required("torch"), folder)
 
 
 def test_constraints_file_is_reread_as_constraints(tmp_path):

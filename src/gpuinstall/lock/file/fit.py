@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from gpuinstall.lock.file.lock import (
     Lock,
     LockEntry,
     Record,
+    parse,
     parse_package_source,
 )
 from gpuinstall.lock.file.target import GLIBC, Target
@@ -35,6 +37,8 @@ from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from packaging.tags import Tag
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -339,6 +343,14 @@ def select_sources(lock: Lock, python: str, machine: Machine) -> list[LockEntry]
         PylockSelectError: The lock does not support the machine.
     """
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
-    environment: Any = _get_marker_values(machine, python)
-    tags = target.tags(python)
-    return list(lock.pylock.select(environment=environment, tags=tags))
+    values = tuple(_get_marker_values(machine, python).items())
+    return [*_select(lock.name, lock.text, values, target.tags(python))]
+
+
+# Cached: one run selects the packages of a lock several times.
+@cache
+def _select(
+    name: str, text: str, values: tuple[tuple[str, str], ...], tags: tuple[Tag, ...]
+) -> tuple[LockEntry, ...]:
+    environment: Any = dict(values)
+    return tuple(parse(name, text).pylock.select(environment=environment, tags=tags))

@@ -3,18 +3,25 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import uv
 from gpuinstall.environments.environment import read_marker
+from tests.frozen import GPUINSTALL
 from tests.lab.driver import NO_GPU
+from tests.lab.mounts import mounted
+from tests.lab.nobody import open_folder
 from tests.lab.processes import succeed
 from tests.lab.projects import make_project
 from tests.lab.whole import faults, publish_big, started, write_notes
+from tests.lab.workshop import Workshop
 
 FILES = 1000
 HOST = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
@@ -139,3 +146,306 @@ def test_pip_removed_by_uv_is_not_reported(project):
     assert not list(python.parents[1].glob("lib/*/site-packages/pip"))
     assert "missing" not in said_by(project, "sync")
     succeed([python, "-m", "pip", "--version"])
+
+
+FORMS = (
+    "bind mount",
+    "image layer",
+    "read-only project",
+    "another user of the group",
+    "root of a user's project",
+    "cache on another disk",
+    "two containers at once",
+    "copied image",
+    "running kernel",
+)
+USER, MEMBER = 1234, 1235
+"""The owner of a project, and another member of the group 1234."""
+CHECK = """
+import pathlib, sys
+[site] = pathlib.Path(".venv/lib").glob("python*/site-packages")
+files = [*site.glob("big/**/*.py"), *site.glob("alpha/*.py")]
+versions = {file.read_text().partition(" ")[0] for file in files}
+notes = [site / "big" / "notes.txt", pathlib.Path(".venv/notes.txt")]
+assert all(note.read_text() == "mine" for note in notes), "notes are lost"
+assert not pathlib.Path(".venv.previous").exists(), "rebuilt"
+assert len(versions) == 1 and len(files) == int(sys.argv[1]) + 2, (versions, len(files))
+print(*versions)
+"""
+
+
+@dataclass
+class Container:
+    """A project in the mount namespace and with the variables of a container."""
+
+    project: Workshop
+    form: str
+    base: Path
+    """A folder that every user can enter."""
+    number: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """The project's folder in the container."""
+        return self.base / ("copy" if self.form == "copied image" else "app")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of the next container, which has a new home folder."""
+        home = self.base / f"home{self.number}"
+        home.mkdir(exist_ok=True)
+        home.chmod(0o777)
+        variables = {
+            **self.project.environment,
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "UV_CACHE_DIR": str(home / "uv"),
+            "TMPDIR": str(home),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if self.form == "cache on another disk":
+            variables["UV_CACHE_DIR"] = str(self.base / "disk" / "uv")
+        if self.form == "root of a user's project":
+            variables["container"] = "docker"
+        if self.form == "another user of the group":
+            variables["GPUINSTALL_TRUST_FOLDER"] = "1"
+        return variables
+
+    def start(self, *words) -> "subprocess.Popen[str]":
+        """Start a command in a container."""
+        source, folder = self.project.folder, self.folder
+        lines = [f"hostname host{self.number}"]
+        if self.form == "image layer":
+            upper, work = self.base / "upper", self.base / "work"
+            options = f"lowerdir={source},upperdir={upper},workdir={work}"
+            lines.append(f"mount -t overlay -o {options} overlay {folder}")
+        elif self.form != "copied image":
+            lines.append(f"mount --bind {source} {folder}")
+        if self.form == "read-only project":
+            lines.append(f"mount -o remount,ro,bind {folder}")
+        execute = 'exec "$@"'
+        if self.form == "another user of the group":
+            # Other users may be unable to enter the folder of this Python.
+            base = Path(sys.base_prefix)
+            for private in base.parents:
+                if not private.stat().st_mode & 0o001:
+                    aside = self.base / "python"
+                    lines += [
+                        f"mount --bind {base} {aside}",
+                        f"mount -t tmpfs -o mode=755 none {private}",
+                        f"mkdir -p {base}",
+                        f"mount --bind {aside} {base}",
+                    ]
+            ids = f"--reuid {MEMBER} --regid {USER} --clear-groups"
+            execute = f'umask 002; exec setpriv {ids} "$@"'
+        script = " && ".join([*lines, f"cd {folder}", execute])
+        return subprocess.Popen(
+            ["unshare", "--mount", "--uts", "sh", "-c", script, "sh", *map(str, words)],
+            env=self.environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *words) -> tuple[int, str]:
+        """Return the exit status and the output of a command."""
+        running = self.start(*words)
+        output, _ = running.communicate(timeout=300)
+        return running.returncode, output
+
+    def is_changing(self) -> bool:
+        """Return whether a journal of an unfinished change exists."""
+        names = (".venv.gpuinstall/changing", ".venv/.gpuinstall/changing")
+        roots = (self.project.folder, self.base / "upper", self.base / "copy")
+        return any((root / name).exists() for root in roots for name in names)
+
+
+def fail(text):
+    raise AssertionError(text)
+
+
+def succeed_in(container, *words):
+    status, output = container.run(*words)
+    return output if status == 0 else fail(f"{words}: {status}: {output[-1500:]}")
+
+
+def version_in(container):
+    return succeed_in(container, sys.executable, "-c", CHECK, FILES).strip()
+
+
+def kill_in(container, words, is_changing):
+    """Kill a command when its change begins, and return whether it did."""
+    running = container.start(*words)
+    while not is_changing() and running.poll() is None:
+        time.sleep(0.0005)
+    time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
+
+
+def steps_of_gpuinstall(container):
+    """Yield the name of each step, and a function that performs it."""
+
+    def command(*words):
+        return succeed_in(container, *GPUINSTALL, *words)
+
+    def sync():
+        if container.form == "two containers at once":
+            other = replace(container, number=container.number + 100)
+            running = [one.start(*GPUINSTALL, "sync") for one in (container, other)]
+            for one in running:
+                output, _ = one.communicate(timeout=300)
+                assert one.returncode == 0, output
+        assert "already up to date" in command("sync") or version_in(container)
+        assert version_in(container) == "1.0"
+
+    def run():
+        code = "import alpha; print(open(alpha.__file__).read())"
+        started = time.monotonic()
+        assert command("run", "python", "-c", code).endswith("1.0\n")
+        return time.monotonic() - started
+
+    def install():
+        command("install", "big==2.0", "alpha==2.0")
+        assert version_in(container) == "2.0"
+
+    def kill():
+        for version in ("1.0", "2.0") * 5:
+            words = ("install", f"big=={version}", f"alpha=={version}")
+            kill_in(container, (*GPUINSTALL, *words), container.is_changing)
+            if container.is_changing():
+                return
+        fail("no command was killed during its change")
+
+    def recover():
+        container.number += 1
+        command("sync")
+        assert not container.is_changing()
+        version_in(container)
+
+    def rollback():
+        command("install", "big==1.0", "alpha==1.0")
+        command("install", "big==2.0", "alpha==2.0")
+        container.number += 1
+        command("env", "rollback")
+        assert version_in(container) == "1.0"
+
+    def remove():
+        command("env", "remove", "--yes")
+        assert container.run("test", "-e", ".venv/bin/python")[0]
+
+    yield from locals().items()
+
+
+def steps_of_uv(container):
+    """Yield the same steps with uv, as far as uv has them."""
+    index = container.project.environment["UV_DEFAULT_INDEX"]
+    options = ("--python", ".venv/bin/python", "--index-url", index)
+
+    def command(*words):
+        return succeed_in(container, uv.uv(), "pip", *words, *options)
+
+    def packages(version):
+        return ("install", f"big=={version}", f"alpha=={version}")
+
+    def sync():
+        command("sync", "pylock.cpu.toml")
+        assert version_in(container) == "1.0"
+
+    def run():
+        succeed_in(container, ".venv/bin/python", "-c", "import alpha")
+
+    def install():
+        command(*packages("2.0"))
+        assert version_in(container) == "2.0"
+
+    def kill():
+        words = (uv.uv(), "pip", *packages("1.0"), "--reinstall", *options)
+        began = time.monotonic()
+        kill_in(container, words, lambda: time.monotonic() > began + 0.1)
+
+    def recover():
+        container.number += 1
+        command(*packages("2.0"))
+        assert version_in(container) == "2.0"
+
+    def remove():
+        succeed_in(container, "rm", "-r", ".venv")
+
+    yield from locals().items()
+
+
+def replay(container, steps):
+    """Return the result of each step: the empty text or the reason of a failure."""
+    results = {}
+    for name, step in steps(container):
+        if name in STEPS:
+            try:
+                step()
+                results[name] = ""
+            except (AssertionError, ValueError) as error:
+                results[name] = str(error) or "failed"
+    return results
+
+
+STEPS = ("sync", "run", "install", "kill", "recover", "rollback", "remove")
+
+
+@pytest.fixture
+def enter(project):
+    """Return a function that creates a container of a form."""
+    with ExitStack() as stack:
+
+        def create(form):
+            base = stack.enter_context(open_folder())
+            for name in ("app", "upper", "work", "python"):
+                (base / name).mkdir()
+            source = replace(project, folder=base / "project")
+            shutil.copytree(project.folder, source.folder, symlinks=True)
+            if form == "copied image":
+                shutil.copytree(source.folder, base / "copy", symlinks=True)
+            if form in {"root of a user's project", "another user of the group"}:
+                succeed(["chown", "-R", f"{USER}:{USER}", source.folder, base])
+                succeed(["chmod", "-R", "g+w", source.folder, base])
+            if form == "cache on another disk":
+                stack.enter_context(mounted(base / "disk", "-t", "tmpfs", "none"))
+            return Container(source, form, base)
+
+        yield create
+
+
+@pytest.mark.heavy
+@pytest.mark.root
+@pytest.mark.parametrize("form", FORMS)
+def test_containers_use_environments_as_with_uv(enter, form, capsys):
+    container, by_uv = enter(form), enter(form)
+    if container.run("true")[0]:
+        pytest.skip(f"this cannot be mounted here: {container.run('true')[1]}")
+    kernel = None
+    if form == "running kernel":
+        code = "import alpha, time; time.sleep(600)"
+        kernel = container.start(".venv/bin/python", "-c", code)
+    results = replay(container, steps_of_gpuinstall)
+    expected = replay(by_uv, steps_of_uv)
+    if kernel:
+        assert kernel.poll() is None
+        kernel.kill()
+        kernel.communicate()
+    with capsys.disabled():
+        for step, result in results.items():
+            sys.stdout.write(
+                f"\n{form}: {step}: {result or 'ok'}; uv: {expected.get(step) or 'ok'}"
+            )
+    wrong = {
+        step: text for step, text in results.items() if text and not expected.get(step)
+    }
+    if form == "read-only project":
+        # uv has no rollback.
+        wrong.pop("rollback", None)
+        wrong.pop("kill", None)
+    assert wrong == {}
+    assert not any("bug in gpuinstall" in text for text in results.values())

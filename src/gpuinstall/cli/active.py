@@ -135,15 +135,16 @@ def check_environment_trust(venv: Path, reporter: Reporter) -> None:
 
     # A variable such as UV_PROJECT_ENVIRONMENT=.venv selects environments of all folders.
     is_named = is_on_command_line("venv")
-    if not is_named and _belongs_to_another_user(venv):
+    policy = read_policy(os.environ, Path.cwd())
+    is_trusted = is_named or policy.trusts_other_users
+    if not is_trusted and _belongs_to_another_user(venv):
         raise UsageError(
             "environment-of-another-user",
             f"{venv} belongs to {owner_of(venv)}",
             hint=f"Run it again with --venv {quote_word(venv)}: runs that user's programs",
         )
     report_owner(venv, reporter)
-    allow_unmanaged = is_named or read_policy(os.environ, Path.cwd()).runs(venv)
-    check_start(venv, reporter, allow_unmanaged=allow_unmanaged)
+    check_start(venv, reporter, allow_unmanaged=is_named or policy.runs(venv))
 
 
 def report_owner(venv: Path, reporter: Reporter) -> None:

@@ -21,8 +21,17 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.records import check_finished
-from gpuinstall.install.state import check_libcuda, record_failure
+from gpuinstall.environments.records import (
+    check_finished,
+    locate_environment,
+    record_environment,
+    was_created_here,
+)
+from gpuinstall.install.state import (
+    check_libcuda,
+    inspect_environment,
+    record_failure,
+)
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import measure, verify_environment
@@ -84,6 +93,7 @@ def command(options: CommandOptions) -> Outcome:
         surroundings=True,
         reporter=options.terminal,
     )
+    _adopt_if_passed(folder, verdict)
     if verdict.status == "failed":
         # One cause is that no build of torch runs on this machine.
         reasons = () if origin.for_cpu else explain_missing_builds(machine)
@@ -96,6 +106,14 @@ def command(options: CommandOptions) -> Outcome:
     elif options.bench:
         measured = measure(target, machine, origin, options.terminal)
     return _make_outcome(verdict, machine, target, measured)
+
+
+def _adopt_if_passed(venv: Path, verdict: Verdict) -> None:
+    """Record a verified environment whose packages match its lock file."""
+    existing = inspect_environment(locate_environment(venv))
+    if verdict.status == "passed" and existing.intact_lock and existing.marker:
+        is_created = was_created_here(venv)
+        record_environment(venv, existing.marker.id, is_created=is_created)
 
 
 def _warn_about_damage(venv: Path, terminal: Terminal) -> None:

@@ -179,7 +179,7 @@ print(*versions)
 
 @dataclass
 class Container:
-    """A project in the mount namespace and with the variables of a container."""
+    """A project as a container uses it, with its own mounts and variables."""
 
     project: Workshop
     form: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -58,11 +57,7 @@ def lock_state(
     if state.existing.has_python:
         allows = project.sources.policy.runs(place.venv)
         check_start(place.venv, project.reporter, allow_unmanaged=allows)
-    # A verification changes only the marker, which a read-only environment keeps.
-    is_kept = state.action is Action.NOTHING or (
-        state.action is Action.VERIFY and not os.access(place.venv, os.W_OK)
-    )
-    if is_kept and not needs_recovery(place):
+    if state.action is Action.NOTHING and not needs_recovery(place):
         report_changed_packages(state.existing, project.reporter)
         yield state, project
         return

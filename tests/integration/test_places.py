@@ -49,6 +49,26 @@ def use_everywhere(project, venv, *option):
     assert not (venv / "pyvenv.cfg").exists()
 
 
+def test_cached_wheels_are_not_downloaded_again(project, tmp_path):
+    project.succeed("install")
+    other = replace(project, folder=tmp_path / "other")
+    other.folder.mkdir()
+    sizes = [
+        other.document("install", "torch==2.14.1", alpha, "--dry-run")["data"]["bytes"]
+        for alpha in ("alpha==1.0", "alpha==2.0")
+    ]
+    assert sizes[0] == 0 < sizes[1]
+
+
+def test_lock_checks_the_folder_before_the_download(project):
+    with mounted(project.folder / "closed", "-t", "tmpfs", "-o", "ro", "tmpfs") as at:
+        closed = replace(project, folder=at)
+        done = closed.run("lock", "torch")
+    assert done.status == 4
+    assert "closed cannot be written: the file system is read-only" in done.err
+    assert "Build " not in done.err
+
+
 @pytest.mark.parametrize("kind", ["link", "redirect"])
 def test_link_out_of_the_repository_is_followed(project, tmp_path, kind):
     target, link = tmp_path / "scratch" / "env", project.folder / ".venv"

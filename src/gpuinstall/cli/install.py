@@ -264,11 +264,7 @@ def _report_dry_run(planned: PlannedInstallation) -> Outcome:
 def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
     """Yield output lines about verification, lock file, and next commands."""
     lock, venv = result.fit.lock, result.paths.venv
-    # The verification in this run has already reported its verdict.
-    if result.is_verification_kept:
-        yield "Verdict", "still valid: torch, the GPUs, and the driver have not changed"
-    elif result.action is Action.NOTHING:
-        yield "Verdict", str(result.verdict.get("status"))
+    yield from _generate_verification_rows(result)
     unchanged = "" if result.is_lock_new else ", unchanged"
     torch = f"torch {lock.versions['torch']}"
     packages = format_count(len(lock.pylock.packages), "package")
@@ -283,6 +279,17 @@ def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
         cost = _format_cost(result)
     start = format_activation_command(venv)
     yield "Ready", f"{start}   {cost}"
+
+
+def _generate_verification_rows(result: InstallResult) -> Iterator[Row]:
+    # A verification in this run was already reported.
+    if result.is_verification_kept:
+        yield (
+            "Verified",
+            "still valid: torch, the GPUs, and the driver have not changed",
+        )
+    elif result.action is Action.NOTHING:
+        yield "Verified", str(result.verdict.get("status"))
 
 
 def _format_cost(result: InstallResult) -> str:
@@ -303,7 +310,7 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
     place, fit = result.paths, result.fit
     versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
     yield "Environment", f"{display_path(place.venv)} · {versions}"
-    yield "Verdict", str(result.verdict["status"])
+    yield from _generate_verification_rows(result)
     if result.rollback:
         yield "Undo", f"{format_undo_command(place)}   # until the next change"
     if result.uv_guard:

@@ -32,13 +32,8 @@ def check_rights(
     """
     if not trusts_others:
         check_owner(paths)
-    folder = find_read_only_folder(paths)
-    if folder:
-        raise InstallationError(
-            "not-writable",
-            f"{folder} cannot be written: {_find_access_problem(folder)}",
-            hint=_format_fix(folder),
-        )
+    if folder := find_read_only_folder(paths):
+        check_writable(folder)
     python = paths.find_interpreter()
     if is_replaced or not os.path.lexists(python):
         return
@@ -101,6 +96,20 @@ def find_read_only_folder(paths: EnvironmentPaths) -> Path | None:
         if not os.access(folder, os.W_OK | os.X_OK):
             return folder
     return None
+
+
+def check_writable(folder: Path) -> None:
+    """Check that this user can create files in a folder.
+
+    Raises:
+        InstallationError: The folder is not writable.
+    """
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InstallationError(
+            "not-writable",
+            f"{folder} cannot be written: {_find_access_problem(folder)}",
+            hint=_format_fix(folder),
+        )
 
 
 def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:

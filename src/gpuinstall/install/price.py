@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from contextlib import suppress
 from os.path import exists, isfile
@@ -60,12 +61,15 @@ UNPACKED = 2.3
 Measured for torch 2.14 with CUDA 12.6: 6.8 GB from 2.9 GB of wheels.
 """
 
+_WHEELS = "wheels-v8"
+"""The folder of wheels in the cache of the pinned uv."""
+
 
 class SizeEstimate(Value):
     """Estimated download and disk space of an installation, in bytes."""
 
     missing: Mapping[LockedFile, int]
-    """Sizes of files to download, unless uv's cache has them; 0 if unknown."""
+    """Sizes of files to download; 0 if unknown."""
     wheels: int = 0
     """The size of all wheels, which is the least size of their files."""
     folders: tuple[Path, ...] = ()
@@ -114,7 +118,7 @@ class SizeEstimate(Value):
         """Return the sizes with the free space of each file system."""
         most = "up to " if self.cache else ""
         texts = [
-            f"{most}{format_size(self.download_size)}"
+            format_size(self.download_size)
             if self.download_size
             else "nothing to download"
         ]
@@ -438,13 +442,16 @@ def estimate_sizes(
         return 0
 
     sizes = dict(zip(files, map_concurrently(size, files), strict=True))
+    cached = _find_cached_wheels(files, cache)
     missing = {
-        file: size for file, size in sizes.items() if not find_local_file(file, wheels)
+        file: size
+        for file, size in sizes.items()
+        if file not in cached and not find_local_file(file, wheels)
     }
     if wheels and missing:
         names = join_names([file.package for file in missing])
         session.reporter.warn(
-            f"packages not in {wheels} are downloaded unless uv's cache has them: {names}; "
+            f"packages not in {wheels} are downloaded: {names}; "
             f"`gpuinstall lock download {quote_word(wheels)}` downloads all locked files"
         )
     total = sum(sizes.values())
@@ -457,6 +464,28 @@ def estimate_sizes(
         folders=folders if total else (),
         cache=cache if _has_entries(cache) else None,
     )
+
+
+def _find_cached_wheels(files: Collection[LockedFile], cache: Path) -> set[LockedFile]:
+    """Return the wheels that uv's cache has.
+
+    uv replaces long tags with a digest, so such a wheel can be for another platform.
+    """
+    folder = cache / _WHEELS
+    indexes = [folder / "pypi", *folder.glob("index/*"), *folder.glob("url/*")]
+    cached = set()
+    for file in files:
+        _, _, release = file.name.removesuffix(".whl").partition("-")
+        version, _, _ = release.partition("-")
+        name = (
+            rf"({re.escape(release)}|{re.escape(version)}-[0-9a-f]{{16}})\.(http|rev)"
+        )
+        for index in indexes:
+            with suppress(OSError):
+                entries = [one.name for one in (index / file.package).iterdir()]
+                if any(re.fullmatch(name, entry) for entry in entries):
+                    cached.add(file)
+    return cached
 
 
 def _has_entries(folder: Path) -> bool:

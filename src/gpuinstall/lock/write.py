@@ -23,6 +23,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.text import format_count, format_size
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
+from gpuinstall.environments.rights import check_writable
 from gpuinstall.lock.check import find_locks_of_other_targets
 from gpuinstall.lock.file.fit import (
     check_lock,
@@ -111,6 +112,8 @@ def write_locks(
         current = _find_current_locks(existing, requests, gate)
         if current:
             return [_write(lock, folder) for lock in current]
+    if not dry_run:
+        check_writable(folder)
     session.sources.explain_ignored_settings(session.reporter)
     kept = existing.by_target.values() if upgrade else _merge_locks(existing, session)
     locked = [lock for lock in kept if lock and lock.is_from_gpuinstall]

@@ -103,8 +103,8 @@ class CondaRequest(Value):
         packages = missing.values()
         return (
             f"not installed, because the index may have different projects with these names: {join_names([*packages])}; "
-            f"to install them from the index: {join_command(['gpuinstall', 'install', *missing])}; "
-            f"to install them from conda: {join_command(['conda', 'install', *packages])}"
+            f"to install them from conda: {join_command(['conda', 'install', *packages])}; "
+            "packages of the index belong to the pip section"
         )
 
 

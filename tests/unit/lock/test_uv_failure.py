@@ -92,7 +92,7 @@ building: Any = explain_build_failure
         (resolving, LOGIN, "http-status", "user name and password"),
         # An index that fails in a build is no fault of the package.
         (resolving, INDEX, "network", ""),
-        (resolving, GIT, "repository", "a Git repository could not be fetched"),
+        (resolving, GIT, "repository", "git ls-remote https://git.example/mcubes.git"),
         (installing, NO_SPACE, "no-space", "UV_CACHE_DIR"),
         (installing, DENIED, "not-writable", "ls -ld .  "),
         (installing, DENIED_THERE, "not-writable", "ls -ld '/srv/a uv'   # "),

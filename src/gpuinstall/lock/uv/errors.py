@@ -160,6 +160,12 @@ _SYSTEM_ERRORS = (
         "the package index is unreachable",
     ),
     _ErrorPattern(
+        r"(?s)Git operation failed.*?`\S*git fetch [^`']*'(?P<address>[^`']+)'",
+        "repository",
+        "{address} could not be fetched with Git",
+        "git ls-remote {address}   # shows whether Git can read the repository",
+    ),
+    _ErrorPattern(
         "Git operation failed", "repository", "a Git repository could not be fetched"
     ),
     _ErrorPattern(

@@ -270,6 +270,10 @@ def resolve_project(
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
         return failure, resolver.edges
+    if failure.code == "repository":
+        for one in project.requirements:
+            if one.url and one.url in done.err and one.origin.is_in_file:
+                failure.evidence = f"{one.origin} requires {one.name}"
     raise failure
 
 

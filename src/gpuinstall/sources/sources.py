@@ -527,12 +527,14 @@ class Sources(Value):
 
         Args:
             setting: The setting.
-            overrides: Whether a default index replaces an existing one.
+            overrides: Whether a default index replaces one that no option selects.
         """
         plain = remove_logins if setting.effect is Effect.EXTENSIONS else _plain_url
         address = plain(setting.value)
         default_index = self.default_index
-        if setting.effect is Effect.INDEX and (overrides or not default_index):
+        given = any(one.is_option for one in self._settings_with(Effect.INDEX))
+        is_replaced = overrides and not given
+        if setting.effect is Effect.INDEX and (is_replaced or not default_index):
             default_index = address
         logins = self.logins
         if setting.effect.is_reported:

@@ -9,9 +9,11 @@ import pytest
 from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.process import run
+from gpuinstall.base.request import Sourcing
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import TRUST_FOLDER, format_recorded_sources
+from gpuinstall.sources.requirements_file import parse_requirements
 from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
 from tests.lab.listener import Listener
 
@@ -346,3 +348,16 @@ def test_last_day_of_a_duration_is_known(read, text, days):
         (today - timedelta(days)).isoformat(),
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_option_precedes_the_default_index_of_a_file(tmp_path, is_given):
+    own = "https://own.example/simple"
+    sourcing = Sourcing(addresses={"--default-index": (own,)} if is_given else {})
+    environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
+    sources = read_sources(None, environ, tmp_path, sourcing=sourcing)
+    text = "-i https://corp.example/simple\n"
+    file = parse_requirements(text, tmp_path / "requirements.txt")
+    sources = sources.add_settings(file.settings, tmp_path)
+    assert (sources.default_index == own) == is_given
+    assert len(sources.folder_sources) == (not is_given)

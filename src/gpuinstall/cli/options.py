@@ -26,6 +26,7 @@ from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
     TextOrigin,
+    is_remote,
     is_url,
     parse_requirement,
 )
@@ -63,7 +64,7 @@ class _OptionRow(Value):
 
 
 def _relocate(value: str, folder: Path, *, is_path: bool = False) -> str:
-    """Return a path, or a requirement with one, relative to the project folder.
+    """Return a path, or a requirement with one, relative to the project.
 
     Args:
         value: The value. A group may follow a path: ``pyproject.toml:dev``
@@ -72,7 +73,7 @@ def _relocate(value: str, folder: Path, *, is_path: bool = False) -> str:
             program on PATH.
     """
     name, sign, place = value.rpartition(" @ ")
-    is_elsewhere = place == STDOUT or "://" in place or place.startswith("~")
+    is_elsewhere = place == STDOUT or is_remote(place) or place.startswith("~")
     is_path |= bool(re.search(r"[/\\]|^\.", place))
     if is_elsewhere or not (is_path or place.endswith(_REQUIREMENT_FILES)):
         return value

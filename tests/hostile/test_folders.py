@@ -352,6 +352,26 @@ def test_constraints_by_url_are_read(here):
     assert SECRET not in lock + done.out + done.err + locked.err
 
 
+@pytest.mark.parametrize("option", ["-r", "-c"])
+@pytest.mark.parametrize("words", ["lock --target cpu", "lock --target cpu -r in.txt"])
+def test_included_url_is_reported_or_refused(here, option, words):
+    texts = Host("texts", lambda *_: Answer(body=b"filelock<3.20.1\n"))
+    name = "in.txt" if "in.txt" in words else "requirements.txt"
+    url = f"{texts.url}/x.txt"
+    (here.folder / name).write_text(f"torch\n{option} {url}\n", "utf-8")
+
+    refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
+    contacted = [*texts.log]
+    done = here.run("-q", *words.split())
+    texts.close()
+
+    assert (refused.status, contacted) == (2, []), refused.err
+    assert "GPUINSTALL_TRUST_FOLDER=1" in refused.err
+    assert done.status == 0, done.err
+    assert f"Index       {url} (from " in done.err
+    assert "filelock<3.20.1" in (here.folder / "pylock.cpu.toml").read_text("utf-8")
+
+
 def test_member_uses_a_source_of_its_root(here):
     (here.folder / ".git").mkdir()
     root = '[tool.uv.sources]\nlib = { path = "libs/lib" }\n'

@@ -474,6 +474,7 @@ class CommandOptions:
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Read requirements files, groups, and constraints in the options."""
         from gpuinstall.lock.request.declaration import read_constraints, read_inputs
+        from gpuinstall.project.run import fetch_included_files
         from gpuinstall.sources.configuration import read_no_sources
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
@@ -484,13 +485,13 @@ class CommandOptions:
         no_sources: frozenset[str] = frozenset()
         if names:
             no_sources = read_no_sources(os.environ, Path.cwd(), self.sourcing)
-        files = {
-            name: read(name) or read_inputs(name, no_sources=no_sources)
-            for name in names
-        }
-        for name in self.constraints:
-            stream = read(name)
-            files[name] = stream.as_constraints() if stream else read_constraints(name)
+        files = {}
+        with fetch_included_files(self.terminal, offline=self.offline):
+            for name in names:
+                files[name] = read(name) or read_inputs(name, no_sources=no_sources)
+            for name in self.constraints:
+                listed = read(name) or read_constraints(name)
+                files[name] = listed.as_constraints()
         return files
 
     def open_project(

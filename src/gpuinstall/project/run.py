@@ -44,6 +44,7 @@ from gpuinstall.sources.provenance import (
     create_setting,
 )
 from gpuinstall.sources.requirements_file import (
+    FETCH,
     PROJECT,
     RequirementsFile,
     join_files,
@@ -238,7 +239,9 @@ def read_project(
     from gpuinstall.wheels.learned.store import load_extended_catalog  # slow to import
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
-    contents = read_contents(folder, paths, settings, reporter)
+    offline = settings.request.sourcing.offline
+    with fetch_included_files(reporter, offline=offline):
+        contents = read_contents(folder, paths, settings, reporter)
     sources = _read_project_sources(settings, folder, paths.folder, contents)
     _report_sources(sources, settings.typed_requirements, reporter)
     sourcing = _complete_sourcing(settings, contents.config, sources)
@@ -279,6 +282,32 @@ def read_project(
         markers=create_marker_values(preferred, machine, catalog),
         open_session=open_once,
     )
+
+
+@contextmanager
+def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]:
+    """Read the URLs that requirements files include in a block.
+
+    Args:
+        reporter: Reports each URL before its request.
+        offline: Whether to use only the cache.
+    """
+
+    @cache
+    def fetch(url: str, file: Path) -> str:
+        from gpuinstall.sources.session import read_remote_text  # slow to import
+
+        setting = create_setting(Effect.FILE, "-r or -c", url, file)
+        folder = file.absolute().parent
+        policy = read_policy(os.environ, folder)
+        Sources(policy=policy).report_folder_sources([setting], reporter)
+        return read_remote_text(url, offline=offline)
+
+    token = FETCH.set(fetch)
+    try:
+        yield
+    finally:
+        FETCH.reset(token)
 
 
 def _read_this_machine(reporter: Reporter) -> Machine:

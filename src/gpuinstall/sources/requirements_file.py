@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
@@ -31,6 +32,7 @@ from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     is_git_url,
+    is_http_url,
     is_remote,
     normalize_file_url,
     normalize_name,
@@ -38,7 +40,7 @@ from gpuinstall.base.requirement import (
     remove_duplicates,
 )
 from gpuinstall.base.shell import join_command, quote_word
-from gpuinstall.base.text import join_names, redact, shorten
+from gpuinstall.base.text import join_names, redact, remove_logins, shorten
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -71,6 +73,8 @@ _FLAGS = frozenset(
 _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 """A requirement or a quoted folder, followed by pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
+FETCH = ContextVar[Callable[[str, Path], str] | None]("FETCH", default=None)
+"""Returns the text of a URL that a file includes, if its source is permitted."""
 _NO_VARIABLES = "Write the path: variables are not expanded in this file"
 _COMMENT = r"(?:^|\s)#.*"
 
@@ -465,6 +469,12 @@ class _Reader:
         if "\0" in name:
             message = f"{line}: the name of a requirements file is not valid"
             raise UsageError("requirements-unreadable", message)
+        fetch = FETCH.get()
+        if is_http_url(name) and fetch:
+            numbered = _number_lines(fetch(name, path))
+            remote = Path(remove_logins(name))
+            file = self.parse(numbered, remote, constrains=constrains)
+            return file.as_constraints() if constrains else file
         try:
             included = path.parent / requirements_path(name)
         except UsageError as error:

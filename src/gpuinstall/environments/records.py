@@ -43,7 +43,6 @@ Each verification assigns a new identity, and the previous environment, kept for
 rollback, may be many verifications old.
 """
 _ADOPTED = "adopted "
-_ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another private folder, which must stay the same'
 
 
 def record_environment(venv: Path, identity: str, *, is_created: bool) -> None:
@@ -54,39 +53,22 @@ def record_environment(venv: Path, identity: str, *, is_created: bool) -> None:
         identity: The ID in its marker.
         is_created: Whether this user created it on this machine; False: the user adopted it.
     """
-    with suppress(InstallationError):
-        record_identity(venv, identity if is_created else _ADOPTED + identity)
+    record_identity(venv, identity if is_created else _ADOPTED + identity)
 
 
 def record_identity(path: Path, identity: str) -> None:
-    """Record the ID of an environment or journal that this user created.
+    """Record the ID of an environment or journal, if possible.
 
     Args:
         path: The environment, or the folder of its journals.
         identity: An unpredictable identifier: a random number or a digest of the content.
-
-    Raises:
-        InstallationError: The record cannot be written.
     """
     earlier = _read_identities(path)
     if identity not in earlier:
         fields = [str(path), *earlier[1 - MAX_IDENTITIES :], identity]
-        write_atomically(_record_path(path), "\0".join(fields))
-
-
-def check_records() -> None:
-    """Check that gpuinstall can write to the user's state folder.
-
-    Raises:
-        InstallationError: The state folder is full or read-only.
-    """
-    trial = _records_folder() / f".trial-{os.getpid()}"
-    try:
-        write_atomically(trial, " " * 4096)
-    except InstallationError as error:
-        error.hint = f"{_ANOTHER_HOME}\n{error.hint}"
-        raise
-    remove_file(trial)
+        # Without its record, an environment is adopted by the next command.
+        with suppress(InstallationError):
+            write_atomically(_record_path(path), "\0".join(fields))
 
 
 def was_created_here(venv: Path) -> bool:

@@ -11,7 +11,6 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import (
-    check_records,
     check_start,
     was_created_here,
 )
@@ -71,7 +70,6 @@ def lock_state(
     is_changed = state.action is not Action.VERIFY or needs_recovery(place)
     if is_changed or not find_read_only_folder(place):
         check()
-        check_records()
         lock = environment_lock(place, project.reporter)
     with lock as meanwhile:
         may_have_changed = any(meanwhile)

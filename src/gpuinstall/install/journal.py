@@ -152,7 +152,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
         folder: The folder of the journal.
 
     Raises:
-        InstallationError: The journal or the record cannot be written.
+        InstallationError: The journal cannot be written.
     """
     text = json.dumps(write_object(journal))
     record_identity(place.work, _text_digest(text))

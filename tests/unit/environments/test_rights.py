@@ -1,7 +1,6 @@
 """Permission checks report the owner before a download."""
 
 import os
-from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -10,7 +9,6 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
-from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.removal import remove
@@ -142,27 +140,6 @@ def test_read_only_file_system_is_reported(folder):
             pytest.raises(InstallationError, match="the file system is read-only"),
         ):
             check_rights(paths)
-
-
-def test_full_state_folder_is_reported(folder, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
-    records = folder / "gpuinstall" / "environments"
-    with mounted(folder, "-t", "tmpfs", "-o", "size=16k", "none"):
-        check_records()
-        assert [*records.iterdir()] == []
-        with suppress(OSError):
-            (folder / "filler").write_bytes(bytes(100_000))
-        with pytest.raises(InstallationError, match="No space left on device"):
-            check_records()
-        assert [*records.iterdir()] == []
-
-
-def test_unusable_state_folder_suggests_xdg_state_home(folder, monkeypatch):
-    (folder / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "file"))
-    with pytest.raises(InstallationError) as refused:
-        check_records()
-    assert "export XDG_STATE_HOME=" in (refused.value.hint or "")
 
 
 def test_another_users_environment_is_not_changed(folder):

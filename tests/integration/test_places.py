@@ -32,13 +32,33 @@ def installed(project, *option):
     return done.out.strip() or done.err
 
 
+def kill_change(project, venv, words, seconds):
+    """Kill a command while it changes the environment."""
+    folders = (venv / ".gpuinstall", venv.with_name(f"{venv.name}.gpuinstall"))
+    running = started(project, words)
+    while not any((folder / "changing").exists() for folder in folders):
+        if running.poll() is not None:
+            return False
+        time.sleep(0.0005)
+    time.sleep(seconds)
+    running.kill()
+    running.wait()
+    return any((folder / "changing").exists() for folder in folders)
+
+
 def use_everywhere(project, venv, *option):
     """Install, run, change, roll back, and remove an environment."""
     project.succeed("install", *option)
     assert (venv / "gpuinstall.json").is_file()
     assert 'version = "1.0"' in project.lock(LOCK)
     assert installed(project, *option) == "1.0"
-    project.succeed("install", "alpha==2.0", "--only", "torch", *option)
+    words = ("install", "alpha==2.0", "big==2.0", *option)
+    kills = [kill_change(project, venv, words, 0.02 * n) for n in range(4)]
+    assert any(kills)
+    project.succeed("sync", *option)
+    assert found(venv) == []
+    project.succeed("install", "alpha==1.0", *option)
+    project.succeed("install", "alpha==2.0", *option)
     project.succeed("sync", *option)
     assert installed(project, *option) == "2.0"
     project.succeed("env", "rollback", *option)
@@ -168,21 +188,6 @@ def own_disk(project, _folder):
 PLACES = (image_layer, empty_volume, filled_volume, own_disk)
 
 
-def kill_change(project, words, seconds):
-    """Kill a command while it changes the environment."""
-    venv = project.folder / ".venv"
-    folders = (venv / ".gpuinstall", project.folder / ".venv.gpuinstall")
-    running = started(project, words)
-    while not any((folder / "changing").exists() for folder in folders):
-        if running.poll() is not None:
-            return False
-        time.sleep(0.0005)
-    time.sleep(seconds)
-    running.kill()
-    running.wait()
-    return any((folder / "changing").exists() for folder in folders)
-
-
 @pytest.mark.root
 @pytest.mark.parametrize("place", mostly_heavy(PLACES, {empty_volume}))
 def test_environment_on_a_mount_is_used(project, tmp_path, place):
@@ -193,7 +198,7 @@ def test_environment_on_a_mount_is_used(project, tmp_path, place):
         assert installed(container) == "1.0"
         assert "already up to date" in container.succeed("sync").out
         for words in (("install", "alpha==2.0", "big"), ("remove", "big")):
-            kills = [kill_change(container, words, 0.02 * n) for n in range(4)]
+            kills = [kill_change(container, venv, words, 0.02 * n) for n in range(4)]
             assert any(kills), words
             container.succeed("sync")
             assert found(venv) == []
@@ -221,7 +226,7 @@ def test_environment_on_a_mount_is_rebuilt(project, tmp_path, place):
             (venv / "bin" / "python").unlink()
             words = ("sync", "--discard-previous")
             if seconds is not None:
-                kill_change(container, words, seconds)
+                kill_change(container, venv, words, seconds)
             container.succeed(*words)
             assert found(venv) == []
         kept = [*container.folder.rglob("notes.txt")]

@@ -766,7 +766,17 @@ def rebuild(place):
     replace_environment(place, newcomer(place), Reporter())
 
 
-PARTS = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}
+def exchange(place):
+    replace_environment(place, place.previous, Reporter())
+
+
+PARTS = {
+    "change": change,
+    "heal": heal_now,
+    "back": back,
+    "rebuild": rebuild,
+    "exchange": exchange,
+}
 
 
 @pytest.mark.parametrize("part", mostly_heavy(PARTS, {"change", "rebuild"}))
@@ -779,6 +789,8 @@ def test_killed_change_leaves_the_previous_or_new_state(
         change(place)
     if part == "rebuild":
         newcomer(place)
+    if part == "exchange":
+        rebuild(place)
     begins = PARTS[part]
     if part == "heal":
         begun(place)
@@ -810,7 +822,7 @@ def test_killed_change_leaves_the_previous_or_new_state(
     (place.root / "since.txt").unlink(missing_ok=True)
     if part in {"change", "rebuild"}:
         begins(place)
-    after = start if part == "back" else tree(place)
+    after = start if part in {"back", "exchange"} else tree(place)
     allowed = {json.dumps(first), json.dumps(after)}
     assert states <= allowed
 

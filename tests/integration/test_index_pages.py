@@ -75,6 +75,8 @@ def test_uv_downloads_files_with_a_hash(workshop, stand_in, play):
     events = map(json.loads, done.out.splitlines())
     ends = [one for one in events if one.get("label") == "Download"]
     assert all(one["done"] == one["size"] for one in ends[-1:])
+    # A file by path would be in the output of pip freeze.
+    assert not list(workshop.folder.glob(".venv/lib/*/*/torch-*/direct_url.json"))
 
 
 LARGE = {"requests", "urllib3", "ssl", "tqdm"}

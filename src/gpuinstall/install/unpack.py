@@ -399,6 +399,7 @@ def _unpack_into_staging(
         missing=planned.sizes.missing,
         heads=planned.heads,
         wheels=wheels,
+        damaged=planned.change.refreshed & set(names),
         unpacked=UNPACKED,
     )
     words = ["--no-deps", "--requirements", str(private_lock)]

@@ -172,11 +172,12 @@ def test_private_lock_keeps_url_and_hash(tmp_path):
     )
 
 
-@pytest.mark.parametrize("place", ["wheels", "fetched"])
-def test_private_lock_has_local_wheel_path(tmp_path, place):
+def test_private_lock_has_local_wheel_path(tmp_path):
     (tmp_path / WHEEL).touch()
+    fetched = {"url": (tmp_path / WHEEL).as_uri(), "hashes": HASHES}
+    assert copied(TEXT, tmp_path, fetched=tmp_path)["wheels"] == [fetched]
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
-    assert copied(TEXT, tmp_path, **{place: tmp_path})["wheels"] == [entry]
+    assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
     # Relative paths start in the lock's folder.
     relative = TEXT.replace("url = ", "path = ").replace("https://index.example/", "")
     assert copied(relative.replace("%2B", "+"), tmp_path)["wheels"] == [entry]

@@ -330,6 +330,8 @@ class LockInstaller(Value):
     """A folder created by ``download``, which is searched first."""
     fetched: Path | None = None
     """A folder with the files that had no hash."""
+    damaged: Collection[str] = ()
+    """The packages that are damaged in uv's cache."""
     unpacked: float = 1.0
     """The ratio of unpacked and downloaded bytes."""
 
@@ -355,6 +357,13 @@ class LockInstaller(Value):
         heads = {
             file: head for file, head in self.heads.items() if file.package in unhashed
         }
+        # uv would validate a damaged file in its cache without downloading it.
+        damaged = [
+            file
+            for file in self.lock.files
+            if file.package in self.damaged and is_http_url(file.url)
+        ]
+        heads |= {file: Head(self.missing.get(file) or None) for file in damaged}
         sizes = {
             file.name: size or None
             for file, size in self.missing.items()
@@ -423,8 +432,12 @@ class LockInstaller(Value):
         if "path" in entry:
             return
         file = LockedFile(package, entry["url"], entry["hashes"].get("sha256"))
-        path = find_local_file(file, self.fetched) or find_local_file(file, self.wheels)
-        if path:
+        fetched = find_local_file(file, self.fetched)
+        path = find_local_file(file, self.wheels)
+        if self.fetched and fetched:
+            # With a path, uv would write direct_url.json.
+            entry["url"] = fetched.as_uri()
+        elif path:
             # uv accepts a local archive only as a path.
             del entry["url"]
             entry["path"] = str(path)

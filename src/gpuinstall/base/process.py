@@ -98,6 +98,7 @@ def run(
     seconds: float | None = None,
     timeouts: Timeouts | None = None,
     memory: int | None = None,
+    each_line: Callable[[str], None] | None = None,
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
@@ -112,6 +113,7 @@ def run(
         timeouts: The limits for a program that waits for servers. Exceeding a limit
             is then an error. ``seconds`` overrides the time limit.
         memory: The memory limit in bytes, on Linux only.
+        each_line: Receives each line of stdout, in another thread.
         each_error_line: Receives each line of stderr, in another thread.
         group: Whether to kill the program's child processes too. Such a program has no terminal.
 
@@ -148,7 +150,7 @@ def run(
         if limit or memory:
             watched = (process, limit, memory, end)
             Thread(target=_watch, args=watched, daemon=True).start()
-        out, err = _communicate(process, text, each_error_line, end)
+        out, err = _communicate(process, text, (each_line, each_error_line), end)
     if exceeded and timeouts:
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
@@ -187,6 +189,7 @@ def run_python(
     seconds: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    each_line: Callable[[str], None] | None = None,
 ) -> Finished:
     """Run an interpreter, and kill it with its child processes at the limit.
 
@@ -198,8 +201,9 @@ def run_python(
         seconds: The time limit.
         env: The variables. None: ``os.environ``.
         cwd: The working folder.
+        each_line: Receives each line of stdout, in another thread.
     """
-    return run(argv, env=env, cwd=cwd, seconds=seconds, group=True)
+    return run(argv, env=env, cwd=cwd, seconds=seconds, each_line=each_line, group=True)
 
 
 def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -231,7 +235,7 @@ def _is_in_project(folder: str) -> bool:
 def _communicate(
     running: subprocess.Popen[str],
     text: str | None,
-    each_error_line: Callable[[str], None] | None,
+    receivers: tuple[Callable[[str], None] | None, ...],
     end: Callable[[str], None],
 ) -> tuple[str, str]:
     """Write a program's input, and return its truncated stdout and stderr.
@@ -239,7 +243,7 @@ def _communicate(
     Args:
         running: The program.
         text: The input. None: no input.
-        each_error_line: Receives each line of stderr.
+        receivers: They receive each line of stdout and stderr.
         end: Called with the reason if the output is too long.
     """
     out: list[str] = []
@@ -261,7 +265,7 @@ def _communicate(
                     end(f"wrote more than {OUTPUT / 1e6:.0f} MB")
                     return
 
-    streams = ((running.stdout, out, None), (running.stderr, err, each_error_line))
+    streams = zip((running.stdout, running.stderr), (out, err), receivers, strict=True)
     readers = [Thread(target=read, args=stream, daemon=True) for stream in streams]
     # The readers close the streams. Closing one blocks while another thread reads it.
     running.stdout = running.stderr = None

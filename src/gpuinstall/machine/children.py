@@ -46,6 +46,7 @@ def run_children(
     waiting: Callable[[], None] | None = None,
     *,
     cwd: Path | None = None,
+    each_line: Callable[[str], None] | None = None,
 ) -> tuple[Finished, ...]:
     """Run interpreters in parallel.
 
@@ -56,6 +57,7 @@ def run_children(
         seconds: The time limit of each command.
         waiting: Called once if a command takes longer than ``NOTICE_AFTER``.
         cwd: The working folder of the commands.
+        each_line: Receives each line of their stdout, in other threads.
 
     Returns:
         The results in the order of the commands, with status None after a timeout.
@@ -69,7 +71,9 @@ def run_children(
 
     def run_command(number: int, argv: Sequence[str], env: Mapping[str, str]) -> None:
         try:
-            ended[number] = run_python(argv, env=env, seconds=seconds, cwd=cwd)
+            ended[number] = run_python(
+                argv, env=env, seconds=seconds, cwd=cwd, each_line=each_line
+            )
         except (OSError, MemoryError, RuntimeError) as error:
             # A shortage of memory, threads, or processes is not a timeout of the driver.
             if getattr(error, "errno", errno.EAGAIN) in _SHORTAGES:

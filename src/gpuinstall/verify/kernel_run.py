@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
@@ -19,14 +20,16 @@ from gpuinstall.machine.children import (
     describe_end,
     is_timeout,
     json_lines,
+    json_or_none,
     run_children,
 )
 from gpuinstall.verify.kernels.context import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gpuinstall.base.process import Finished
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -35,6 +38,8 @@ KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 """Time limits that allow for PTX compilation and slow network disks."""
 # At its time limit, a child prints its call trace and exits. A child that does not exit is killed after GRACE seconds.
 GRACE = 15.0
+COUNT_S = 10.0
+"""Seconds between two reports of the finished checks."""
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 """Environment variables that disable the compilation of kernels."""
 
@@ -78,13 +83,21 @@ class KernelRun(Value):
         """The time limit of a child process in seconds."""
         return KERNEL_SECONDS["quick" if self.program else self.work]
 
-    def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
+    def run_all(
+        self,
+        targets: Sequence[DeviceTarget],
+        each_line: Callable[[str], None] | None = None,
+    ) -> list[KernelReport]:
         """Run one child process per device, in parallel.
 
         If the checks of a device fail, they run again without variables such as
         LD_LIBRARY_PATH, which may be the cause.
+
+        Args:
+            targets: The devices.
+            each_line: Receives each line of the first run, in other threads.
         """
-        reports = self._run(targets)
+        reports = self._run(targets, each_line=each_line)
         present = filter(os.environ.get, LOADER)
         settings = " ".join(f"{name}={os.environ[name]}" for name in present)
         if not settings:
@@ -105,6 +118,7 @@ class KernelRun(Value):
         self,
         targets: Sequence[DeviceTarget],
         without: tuple[str, ...] = (),
+        each_line: Callable[[str], None] | None = None,
     ) -> list[KernelReport]:
         commands = []
         excluded = {*INTERPRETING, *without}
@@ -125,7 +139,10 @@ class KernelRun(Value):
         # Programs and compilers start further interpreters, which import modules of their working folder.
         with TemporaryDirectory(ignore_cleanup_errors=True) as empty:
             ended = run_children(
-                commands, self.seconds + GRACE, cwd=Path(empty).absolute()
+                commands,
+                self.seconds + GRACE,
+                cwd=Path(empty).absolute(),
+                each_line=each_line,
             )
         reports = []
         for finished in ended:
@@ -187,10 +204,38 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     )
 
 
+def count_checks(text: str, reporter: Reporter) -> Callable[[str], None]:
+    """Return a function that reports how many checks are finished.
+
+    Args:
+        text: The work, for the reports.
+        reporter: Receives a report every ``COUNT_S`` seconds.
+    """
+    totals: list[int] = []
+    finished: list[str] = []
+    times = [monotonic()]
+
+    def receive(line: str) -> None:
+        record = json_or_none(line.removeprefix(MARK))
+        with suppress(ValueError):
+            read = convert(record, _Line)
+            totals.append(read.checks)
+            # The import of torch precedes the checks.
+            if read.name not in {"", "import"}:
+                finished.append(read.name)
+            if any(totals) and monotonic() - times[-1] >= COUNT_S:
+                times.append(monotonic())
+                reporter.wait(f"{text} ({len(finished)} of {sum(totals)})")
+
+    return receive
+
+
 class _Line(Value):
     """Line of a child's report: a started or finished check, or a fact."""
 
     begin: str = ""
+    checks: int = 0
+    """The number of the checks that follow."""
     name: str = ""
     status: CheckStatus = "failed"
     seconds: Annotated[float, Meta(ge=0, le=1e9)] = 0.0

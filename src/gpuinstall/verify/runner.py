@@ -36,6 +36,7 @@ from gpuinstall.verify.kernel_run import (
     INTERPRETING,
     KernelReport,
     KernelRun,
+    count_checks,
 )
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
@@ -202,11 +203,11 @@ def _check_torch(
     """Run the checks of torch on some devices."""
     context = verification.context
     names = [target.name for target in targets if target.unproven is None]
+    text = f"running kernels on {', '.join(dict.fromkeys(names))}"
     if names:
-        verification.reporter.wait(
-            f"running kernels on {', '.join(dict.fromkeys(names))}"
-        )
-    reports = verification.run.run_all(targets)
+        verification.reporter.wait(text)
+    counter = count_checks(text, verification.reporter)
+    reports = verification.run.run_all(targets, counter)
     if any(report.architectures is None for report in reports):
         # The import error does not mention the missing file that caused it.
         context = replace(

@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.process import Finished
+from gpuinstall.verify import kernel_run
 from gpuinstall.verify.devices import DeviceTarget
-from gpuinstall.verify.kernel_run import INTERPRETING, KernelRun, read_kernel_report
+from gpuinstall.verify.kernel_run import (
+    INTERPRETING,
+    KernelRun,
+    count_checks,
+    read_kernel_report,
+)
 from gpuinstall.verify.kernels.context import MARK
+from tests.lab.listener import Listener
 
 BEGIN, END = (
     {"begin": "import"},
@@ -31,6 +38,19 @@ def test_report_of_successful_child_is_parsed():
     assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
     assert not found.failed
+
+
+def test_finished_checks_of_all_devices_are_counted(tmp_path, monkeypatch):
+    program, listener = tmp_path / "python", Listener()
+    lines = ended(BEGIN, END, {"checks": 2}, {"begin": "copy"}, {"name": "copy"})
+    program.write_text(f"#!/bin/sh\ncat << 'END'\n{lines.out}torch\nEND\n", "utf-8")
+    program.chmod(0o755)
+    cards = [DeviceTarget(number, "H200", "cuda") for number in range(2)]
+    monkeypatch.setattr(kernel_run, "COUNT_S", 0)
+
+    KernelRun(program, (), "quick").run_all(cards, count_checks("work", listener))
+    assert listener.waits[-1] == "work (2 of 4)"
+    assert not any(wait.startswith("work (3") for wait in listener.waits)
 
 
 def test_unfinished_check_counts_as_failed():

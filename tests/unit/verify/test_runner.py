@@ -28,7 +28,7 @@ def starts(monkeypatch):
     """Return started programs, on a GPU that is busy for vllm at first."""
     starts: list[str] = []
 
-    def run_all(run, targets):
+    def run_all(run, targets, _each_line=None):
         program = str(run.program)
         starts.append(program)
         if program == "vllm" and starts.count(program) == 1:

@@ -185,7 +185,9 @@ def _run_checks(
     """
     if context.on_gpu:
         allow_tf32(context.torch, False)
-    for check in select_checks(context.device, work):
+    checks = select_checks(context.device, work)
+    channel.send(checks=len(checks))
+    for check in checks:
         status = channel.attempt(check.name, partial(_run_check, check, context))
         if status == "unproven":
             break

@@ -147,7 +147,7 @@ REPOSITORIES = {
         link(".venv.gpuinstall", "thesis"), (INSTALL,), "is not a folder"
     ),
     "environment that is a link to another": Hostile(
-        link(".venv", "project/.venv"), BACK, "link"
+        link(".venv", "project/.venv"), BACK, "leads to"
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),
     "lock that is a device": Hostile(

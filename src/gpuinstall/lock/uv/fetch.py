@@ -21,7 +21,6 @@ from gpuinstall.base.files import (
     file_sha256,
     open_atomically,
     open_regular,
-    own_cache_folder,
     parse_toml,
     write_atomically,
 )
@@ -373,7 +372,10 @@ class LockInstaller(Value):
         default = session.find_default_index()
         if session.sources.has_further_indexes:
             default = None
-        with scratch_folder(own_cache_folder()) as folder:
+        # uv downloads to the same disk.
+        cache = session.find_uv_cache()
+        cache.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(cache) as folder:
             # uv would download a file without a hash twice.
             lock = self.lock.with_hashes(fetch_missing(heads, session, folder))
             installer = replace(self, lock=lock, fetched=folder if heads else None)

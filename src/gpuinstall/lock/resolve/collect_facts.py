@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 from packaging.version import Version
@@ -76,7 +77,8 @@ def _inspect_wheels(
     """Inspect the wheels of a resolution, and return all known facts."""
     known |= Knowledge(needed=frozenset(inspector.find_distances(resolution)))
     for found in inspector.inspect(resolution, known):
-        known |= _find_wheel_facts(found, resolution, known, inspector)
+        if not inspector.has_no_gpu:
+            known |= _find_wheel_facts(found, resolution, known, inspector)
     return known | Knowledge(linked=inspector.find_linked_dependencies(resolution))
 
 
@@ -89,32 +91,45 @@ def _find_wheel_facts(
     """Return the facts of a wheel and, if rejected, of older releases."""
     package = found.wheel.package
     fact = create_wheel_fact(found, resolution.torch)
-    decides = inspector.decides(found, resolution, known)
     compiled = inspector.find_compiled_release(found)
     if not fact and compiled and compiled > found.wheel.version:
         fact = _create_missing_code_fact(found, compiled, inspector.index)
-    if fact is None or not (decides or fact.builds is None) or inspector.has_no_gpu:
+    if fact is None:
         return Knowledge()
+    search = partial(OlderReleaseSearch, found, fact, inspector, resolution, known)
+    if fact.builds is not None and not inspector.decides(found, resolution, known):
+        may_replace = _is_without_library(found, fact, resolution)
+        return Knowledge.from_facts(search().find_replacement() if may_replace else [])
     learned = Knowledge.from_facts([fact])
-    # Keep a requested package at its latest release if another torch runs with it.
     is_dependency = package not in inspector.resolver_input.requested
+    earlier = known.find_package_facts(package)
+    rejections = sum(one.rejects(resolution.torch) for one in earlier)
     if fact.excludes:
         pure = inspector.find_pure_files(found)
         if pure:
             return Knowledge(files={package: pure})
-    elif not fact.rejects(resolution.torch):
+    # Keep a requested package at its latest release if another torch runs with it. uv
+    # selects another torch, unless other packages require this one.
+    elif not fact.rejects(resolution.torch) or (
+        not is_dependency and rejections < REJECTIONS - 1
+    ):
         return learned
-    elif not is_dependency:
-        # uv selects another torch, unless other packages require this one.
-        earlier = known.find_package_facts(package)
-        if sum(one.rejects(resolution.torch) for one in earlier) < REJECTIONS - 1:
-            return learned
-    elif package not in known.before_torch and inspector.has_only_older_cuda(
-        found, resolution
+    elif (
+        is_dependency
+        and package not in known.before_torch
+        and inspector.has_only_older_cuda(found, resolution)
     ):
         return learned | Knowledge(before_torch=(package,))
-    search = OlderReleaseSearch(found, fact, inspector, resolution, known)
-    return learned | Knowledge.from_facts(search.find_facts())
+    return learned | Knowledge.from_facts(search().find_facts())
+
+
+def _is_without_library(
+    found: Compatibility, fact: Fact, resolution: UvResolution
+) -> bool:
+    """Return whether a package works without the rejected library."""
+    row = found.row
+    works = load_members().is_optional(row.package, row.witness or "")
+    return works and fact.rejects(resolution.torch)
 
 
 def _find_violated_constraints(
@@ -205,6 +220,8 @@ class OlderReleaseSearch:
         self.builds = frozenset([resolution.torch])
         if fact.excludes and fact.package in inspector.resolver_input.requested:
             self.builds = frozenset(inspector.index.builds())
+        self.allowed = list[Wheel]()
+        """The older releases that all packages allow."""
         self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
         self.compiled = inspector.find_compiled_release(rejected)
@@ -223,6 +240,12 @@ class OlderReleaseSearch:
             elif found is not None or self._is_refused:
                 yield self._create_assumed_fact(place)
             # Otherwise, uv selects the latest release that no fact excludes.
+
+    def find_replacement(self) -> list[Fact]:
+        """Return facts if all packages allow an older release that runs."""
+        facts = [self.fact, *self.find_facts()] if self.allowed else []
+        has_release = any(trial.runs for trial in self.trials.values())
+        return facts if has_release else []
 
     @property
     def _is_refused(self) -> bool:
@@ -250,13 +273,13 @@ class OlderReleaseSearch:
             )
             if requirement.name == wheel.package
         ]
-        allowed = [
+        self.allowed = [
             one
             for one in older
             if all(requirement.allows(one.version) for requirement in requirements)
         ]
         # If none is allowed, uv selects other versions of the packages that require it.
-        older = allowed or older
+        older = self.allowed or older
         if not any(one.name == "torch" for one in self.rejected.row.requirements()):
             return older
         builds = map_concurrently(

@@ -20,7 +20,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
-from gpuinstall.diagnose.predicates import find_other_builds
+from gpuinstall.diagnose.predicates import companions
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import (
     describe_changed_packages,
@@ -234,15 +234,15 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def companions_of_another_build(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report a torchvision or torchaudio of another build than torch's."""
-    for entry, message in find_other_builds(evidence).items():
+def companions_of_another_torch(evidence: DoctorEvidence) -> DoctorFindings:
+    """Report torchvision or torchaudio for another release or build of torch."""
+    for entry, message in companions(evidence).causes.items():
         name = message.partition(" ")[0]
         yield evidence.fault(
             f"{name}-mismatch",
             message,
             entry=entry,
-            why="they were installed from different indexes",
+            why="they were not installed together",
             fixes=(
                 evidence.install_advice("torch", name, note="install both together"),
             ),
@@ -270,7 +270,7 @@ CHECKS = (
     configuration_lost,
     files_damaged,
     torch_twice,
-    companions_of_another_build,
+    companions_of_another_torch,
     guard_passed,
     uv_undoes_build,
     stale_locks,

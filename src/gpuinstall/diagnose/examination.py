@@ -305,18 +305,17 @@ def requirements_unmet(
         required = f"{requirement.name}{requirement.specifier}"
         state = f"{version} is installed" if version else "it is not installed"
         fix = evidence.missing_advice(package, requirement)
-        code = "requirement-unmet"
         entry = None
         if requirement.name == "torch":
+            # A check of the environment compares the companions.
+            if name in COMPANION_FAULTS:
+                continue
             fix = evidence.install_advice("torch", name, note="install both together")
-            entry = COMPANION_FAULTS.get(name)
-            if entry:
-                code = f"{name}-mismatch"
         elif name == "torch":
             is_of_cuda = requirement.name.startswith("nvidia-")
             entry = "F102" if is_of_cuda else "F167"
         yield evidence.fault(
-            code,
+            "requirement-unmet",
             f"{name} {package.version} requires {required}, but {state}",
             entry=entry,
             why="it was removed or changed after the installation",

@@ -36,7 +36,6 @@ _GPU = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
 _MISSING = "missing library"
-_OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
 _FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
 _TORCH = re.compile(
     r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have |\btorch===?|\btorch-)(\d+\.\d+\.\d+)(\+\w+)?"
@@ -207,9 +206,9 @@ def _known(reading: LocalReading) -> list[str]:
     if reading.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}:
         known.append("devices-hidden")
     for name in reading.libraries:
-        found = _OF_CUDA.fullmatch(name)
+        found = load_libraries().cuda(name)
         if major and found:
-            is_same = found[1] == major
+            is_same = str(found) == major
             known.append("same-cuda-major" if is_same else "other-cuda-major")
     return known
 

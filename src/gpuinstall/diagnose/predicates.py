@@ -244,30 +244,21 @@ def idle(reading: LocalReading) -> Facts:
     return Facts(causes)
 
 
-def find_other_builds(reading: LocalReading) -> dict[str, str]:
-    """Describe companions of another build than torch's, by failure ID."""
-    torch = reading.torch
-    own = find_labeled_backend(torch.version) if torch else None
-    messages: dict[str, str] = {}
-    if torch is None or own is None:
-        return messages
-    for package in reading.packages:
-        version = read_version(package) if package.name in COMPANION_FAULTS else ""
-        backend = find_labeled_backend(version)
-        if backend not in (None, own):
-            messages[COMPANION_FAULTS[package.name]] = (
-                f"{package.name} {version} is a {backend} build, and torch {torch.version} is a {own} build"
-            )
-    return messages
-
-
 def companions(reading: LocalReading) -> Facts:
-    """Compare the versions of torchvision and torchaudio with torch."""
-    torch = reading.torch
+    """Compare the builds of torchvision and torchaudio with torch."""
     installed = [one for one in reading.packages if one.name in COMPANION_FAULTS]
+    torch = reading.torch or reading.by_name.get("torch")
     if torch is None or not installed:
         return Facts()
-    causes = find_other_builds(reading)
+    causes = {}
+    own = find_labeled_backend(torch.version)
+    for package in installed:
+        labeled = read_version(package)
+        backend = find_labeled_backend(labeled)
+        if own and backend not in (None, own):
+            causes[COMPANION_FAULTS[package.name]] = (
+                f"{package.name} {labeled} is a {backend} build, and torch {torch.version} is a {own} build"
+            )
     versions = {"torch": torch.version}
     for package, requirement, version in find_unmet_requirements(installed, versions):
         # Compare only the required version of torch.

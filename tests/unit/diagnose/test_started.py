@@ -51,9 +51,11 @@ def test_only_torch_companion_mismatches_are_blocking(site):
 
     found = unmet(site)
 
-    companion = found[
-        "torchaudio 2.10.0 requires torch==2.10.0, but 2.14.1 is installed"
-    ]
+    (companion,) = site.findings()
+    assert (
+        companion.message
+        == "torchaudio 2.10.0 requires torch==2.10.0, but 2.14.1 is installed"
+    )
     assert (companion.code, companion.id, companion.blocking) == (
         "torchaudio-mismatch",
         "F48",

@@ -50,13 +50,13 @@ ARM = ("aarch64", "arm64")
 _OF_TORCH = re.compile(
     r"gpuinstall install( --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)|\btorch\b|TORCH_"
 )
-_ERROR = table.Pattern(
+ERROR = table.Pattern(
     # Some errors only report that a step failed because of an earlier one.
     r"(\b\w{0,40}(error|exception): (?!failed (building|to build)|could not build|ld returned|no matching dist|dataloader"
     r" worker|engine core|command )\S|segmentation fault|段错误|\bfatal: |\bpanicked)"
 )
 # On a machine with a GPU of another vendor, or with its imitation of CUDA, NVIDIA's messages have other causes.
-_OTHER_VENDORS = ("macos", "amd-gpu", "intel-gpu", "other-maker")
+OTHER_VENDORS = ("macos", "amd-gpu", "intel-gpu", "other-maker")
 _OF_NVIDIA = ("Driver, kernel module, device nodes", "Detection traps")
 _OF_ENVIRONMENT = {"python", "prefix", "at", "into", "anew", "cuda", "toolkit"}
 """The placeholders for the environment."""
@@ -231,6 +231,11 @@ class Circumstances:
             self._known[name] = self._is_shown(name)
         return self._known[name]
 
+    def meet(self, condition: str) -> bool:
+        """Return whether the text meets a condition of a sign."""
+        name = condition.removeprefix("!")
+        return self.hold(name) == (name == condition)
+
     def _is_shown(self, name: str) -> bool:
         patterns = table.load_circumstances().get(name)
         if patterns is None:
@@ -255,12 +260,12 @@ class Circumstances:
         if about and not all(map(about.search, named)):
             return False
         is_of_nvidia = match.failure.group in _OF_NVIDIA
-        is_of_other = any(map(self.hold, _OTHER_VENDORS))
+        is_of_other = any(map(self.hold, OTHER_VENDORS))
         if is_of_nvidia and is_of_other and not self.hold("nvidia-card"):
             return False
         last = match.line + match.evidence.count("\n")
         # A later error may have another cause.
-        errors = self.transcript.messages.passages(_ERROR)
+        errors = self.transcript.messages.passages(ERROR)
         is_last = all(error.line <= last for error in errors)
         return is_last and match.weight >= RELIABLE
 
@@ -357,16 +362,14 @@ def find_matches(
     circumstances: Circumstances,
 ) -> list[Match]:
     """Find the failures whose signs a text contains."""
-    hold = circumstances.hold
     matches = []
     for failure in failures.values():
         for sign in sorted(failure.signs, key=lambda sign: -sign.weight):
             passage = circumstances.locate(sign)
-            excluded_by = (*failure.unless, *sign.unless)
             if (
                 passage
-                and all(map(hold, sign.when))
-                and not any(map(hold, excluded_by))
+                and all(map(circumstances.meet, sign.when))
+                and not any(map(circumstances.hold, failure.unless))
             ):
                 line, quotation = passage.line, passage.quotation
                 matches.append(Match(failure, sign.weight, quotation, line))

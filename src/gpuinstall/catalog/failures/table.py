@@ -93,9 +93,10 @@ class Sign(Value):
     sees: Annotated[re.Pattern[str], re.compile] | None = None
     """The pattern of the names of observations (``observations.toml``)."""
     when: tuple[str, ...] = ()
-    """The circumstances and observations that the sign requires."""
-    unless: tuple[str, ...] = ()
-    """The circumstances and observations that rule out the sign."""
+    """The circumstances and observations that the sign requires.
+
+    A name that starts with ``!`` rules out the sign.
+    """
 
 
 class Step(Value):

@@ -78,7 +78,7 @@ def is_sign(sign):
         is_one
         and all(map(can_be_looked_for, patterns))
         and 0 < sign.weight < 1
-        and {*sign.when, *sign.unless} <= NAMES
+        and {name.removeprefix("!") for name in sign.when} <= NAMES
     )
 
 

@@ -4,7 +4,6 @@ from itertools import product
 from pathlib import Path
 from string import Template
 
-import pytest
 import tomli
 
 from gpuinstall.catalog.failures.classify import Circumstances, classify
@@ -45,66 +44,6 @@ def test_out_of_memory_is_recognized_in_any_wording():
     ]
 
     assert others == []
-
-
-XFORMERS = (
-    "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n"
-    "    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.2.0+$kind)"
-)
-
-
-def test_harmless_xformers_warnings_are_ignored():
-    of_cuda = XFORMERS.replace("$kind", "cu124")
-    of_the_cpu = XFORMERS.replace("$kind", "cpu")
-    sound = [f"{of_cuda}\n{line}" for line in SAID["xformers"]["harmless"]]
-    sound += [f"{line}\n{of_the_cpu}" for line in SAID["xformers"]["on_the_cpu"]]
-
-    assert classify(of_cuda)[0].id == "F56"
-    assert classify(of_the_cpu)[0].id == "F33"
-    assert [text for text in sound if classify(text)] == []
-
-
-OLDER = (
-    "NVIDIA GB10 with CUDA capability sm_121 is not compatible with the current PyTorch "
-    "installation. The current PyTorch install supports CUDA capabilities $list."
-)
-NEWER = (
-    "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum cuda "
-    "capability supported by this version of PyTorch is ($list)"
-)
-
-
-@pytest.mark.parametrize(
-    ("message", "builds", "entry"),
-    [
-        (OLDER, "sm_80 sm_90 sm_90a", "F38"),
-        (OLDER, "sm_80 sm_90 sm_100 sm_120 compute_120", "F30"),
-        (NEWER, "8.0) - (9.0", "F38"),
-        (NEWER, "8.0) - (12.0", "F30"),
-    ],
-)
-def test_gb10_warning_classification_depends_on_architecture_list(
-    message, builds, entry
-):
-    assert classify(message.replace("$list", builds))[0].id == entry
-
-
-def test_other_vendor_gpu_is_not_nvidia_container_failure():
-    makers = (
-        "ggml_cuda_init: failed to initialize MUSA: unsupported display driver / musa driver",
-        "Default Runtime: mthreads",
-        "摩尔线程 S80",
-        "import torch_npu",
-        "$ cnmon",
-    )
-    text = "docker run image\nNo CUDA GPUs are available\n"
-
-    assert classify(text)[0].id == "F25"
-    assert [
-        maker
-        for maker in makers
-        if any(cause.id == "F25" for cause in classify(f"{maker}\n{text}"))
-    ] == []
 
 
 def test_cause_inferred_from_platform_is_not_certain():

@@ -204,7 +204,7 @@ class Judged:
         self.answer: Answer = ()
 
     def judge(self) -> Answer:
-        """Return the causes, and the certainty, reason, and fix of the first."""
+        """Return the causes, and the details of the first."""
         circumstances = classify.Circumstances(self.transcript, self.known)
         failures, lookalikes = table.load_failures(), table.load_lookalikes()
         matches = classify.rank(classify.find_matches(failures, circumstances))
@@ -443,7 +443,7 @@ class Pruner:
                     self.attempt("circumstance", self.unheld(name, pattern), undo)
 
     def unheld(self, name: str, pattern: table.Pattern) -> list[Judged]:
-        """Return the texts in which no other pattern of the circumstance matches."""
+        """Return the texts that only this pattern of a circumstance matches."""
         others = self.tables.circumstances[name]
         return [
             text

@@ -235,7 +235,7 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def companions_of_another_torch(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report torchvision or torchaudio for another release or build of torch."""
+    """Report torchvision or torchaudio for another build of torch."""
     for entry, message in companions(evidence).causes.items():
         name = message.partition(" ")[0]
         yield evidence.fault(

@@ -443,7 +443,7 @@ class Pruner:
                     self.attempt("circumstance", self.unheld(name, pattern), undo)
 
     def unheld(self, name: str, pattern: table.Pattern) -> list[Judged]:
-        """Return the texts that only this pattern of a circumstance matches."""
+        """Return texts that only this pattern of a circumstance matches."""
         others = self.tables.circumstances[name]
         return [
             text

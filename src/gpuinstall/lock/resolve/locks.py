@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -24,8 +25,10 @@ from gpuinstall.base.requirement import Constraint, is_file_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
+from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.lock import (
     Lock,
+    LockedFile,
     Record,
     find_version_conflicts,
     list_locked_files,
@@ -117,6 +120,8 @@ def resolve_locks(
         error = outcome.error
         pythons = _list_other_pythons(live, locked[-1], error)
         outcome = _resolve_first(live, pythons, session, requests) or outcome
+        if isinstance(outcome, Conflict):
+            report_linked_hosts(_find_listed_files(live, session), session)
     if not isinstance(outcome, Conflict):
         # An upgrade does not keep the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
@@ -386,6 +391,15 @@ def _rebuild_outdated(
     if digests and request.build_files_digest not in {"", *digests}:
         built = find_built_requirements(request.requirements, session.folder)
         session.outdated.update(format_requirement_lines(built, session.folder))
+
+
+def _find_listed_files(requests: Requests, session: Session) -> Iterator[LockedFile]:
+    """Yield the files on the pages of requested packages, if a folder has an index."""
+    if session.sources.folder_sources:
+        for one in chain.from_iterable(each.request.requirements for each in requests):
+            page = None if one.url else session.find_page_if_reachable(one.name)
+            for file in parse_files(page) if page else ():
+                yield LockedFile(one.name, file.url)
 
 
 def _check_buildable(

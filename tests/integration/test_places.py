@@ -134,6 +134,9 @@ def test_uv_project_environment_is_the_default(project, tmp_path, place):
     below.succeed("sync")
     assert (venv / "pyvenv.cfg").is_file()
     assert below.entries() == set()
+    unknown = named.having(XDG_STATE_HOME=str(tmp_path / "state"))
+    [listed] = unknown.document("env", "list")["data"]["environments"]
+    assert listed["path"] == str(venv)
     named.having(GPUINSTALL_VENV="mine").succeed("install")
     assert (project.folder / "mine" / "pyvenv.cfg").is_file()
 

@@ -266,7 +266,8 @@ def _unusable_error(venv: Path, reason: str) -> UsageError:
 
 def default_environment() -> str:
     """Return the environment without ``--venv``, relative to the project."""
-    return os.environ.get("UV_PROJECT_ENVIRONMENT") or ".venv"
+    names = ("GPUINSTALL_VENV", "UV_PROJECT_ENVIRONMENT")
+    return next(filter(None, map(os.environ.get, names)), ".venv")
 
 
 def format_venv_option(venv: Path) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from gpuinstall.base.files import display_path, real_path
+from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
+from gpuinstall.base.files import display_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
@@ -55,7 +56,7 @@ _define_command = partial(define_command, group=command)
 def _list_environments(_options: CommandOptions) -> Outcome:
     # env remove also accepts an environment that was copied with the folder.
     venvs = set(find_recorded_environments())
-    here = real_path(".venv")
+    here = EnvironmentPaths.find(Path(default_environment())).venv
     if read_marker(here):
         venvs.add(here)
     environments = []

@@ -1,9 +1,8 @@
 """Remove patterns that no text needs: ``python -m tools.prune [--write]``.
 
-Each item (a sign, a condition of a sign, a pattern of a circumstance or observation, a family of observations, a
-reading, or a consequence) is removed if no answer changes. The answers are those to the labeled texts in
-``tests/data/logs``, their single lines, and random windows of them. Half of the sources select the removals. An item is
-kept if the other half, or ``held-out.toml``, would lose a right answer.
+Each item (a sign, a pattern of a circumstance or observation, or a consequence) is removed if no answer changes. The
+answers are those to the labeled texts in ``tests/data/logs``, their single lines, and random windows of them. Half of
+the sources select the removals. An item is kept if the other half, or ``held-out.toml``, would lose a right answer.
 
 These items are always kept: literal messages, conditions that a machine can fulfill, and consequences of problems
 that ``doctor`` finds.
@@ -223,10 +222,6 @@ class Judged:
         causes = tuple(match.failure.id for match in matches[:3])
         return (causes, first, tuple(match.failure.id for match in others), names)
 
-    def meets(self, condition: str) -> bool:
-        """Return whether the text meets a condition of a sign."""
-        return classify.Circumstances(self.transcript, self.known).meet(condition)
-
     def accepts(self, answer: Answer) -> bool:
         """Return whether an answer may replace the present one."""
         if self.label.is_fitted:
@@ -343,8 +338,6 @@ class Pruner:
 
     def prune(self) -> Iterator[str]:
         """Remove all items that no text needs, and yield each kind of item."""
-        self.prune_readings()
-        yield "readings"
         entries = [failure.id for failure in self.tables.all_failures]
         for entry in entries:
             self.prune_signs(entry)
@@ -354,8 +347,8 @@ class Pruner:
         self.prune_observations()
         yield "observations"
         for entry in entries:
-            self.prune_conditions(entry)
-        yield "conditions"
+            self.prune_consequences(entry)
+        yield "consequences"
 
     def failure(self, entry: str) -> table.Failure:
         """Return the present row of a failure."""
@@ -391,20 +384,8 @@ class Pruner:
             if others and not (sign.says and is_message(sign.says.says)):
                 self.change("sign", failure, self.located(sign), signs=others)
 
-    def prune_conditions(self, entry: str) -> None:
-        """Remove conditions of signs, and consequences.
-
-        A condition is redundant only if a text with the sign does not meet it.
-        """
-        for number, sign in enumerate(self.failure(entry).signs):
-            for name in sign.when:
-                failure = self.failure(entry)
-                signs = [*failure.signs]
-                when = tuple(each for each in signs[number].when if each != name)
-                signs[number] = replace(signs[number], when=when)
-                unmet = [text for text in self.located(sign) if not text.meets(name)]
-                if unmet:
-                    self.change("condition", failure, unmet, signs=tuple(signs))
+    def prune_consequences(self, entry: str) -> None:
+        """Remove consequences of a failure."""
         # doctor uses the consequences of its own problems.
         if self.failure(entry).problems:
             return
@@ -452,16 +433,8 @@ class Pruner:
         ]
 
     def prune_observations(self) -> None:
-        """Remove patterns and families of observations."""
+        """Remove patterns of observations."""
         for number, kind in enumerate(self.tables.kinds):
-            for family in kind.of:
-                present = self.tables.kinds[number]
-                of = {key: each for key, each in present.of.items() if key != family}
-                affected = [
-                    self.texts[each]
-                    for each in sorted(self.named[f"{kind.name} {family}"])
-                ]
-                self.change_kind("family", number, replace(present, of=of), affected)
             for pattern in sorted(
                 kind.says, key=lambda each: len(self.in_messages.get(each, ()))
             ):
@@ -488,19 +461,6 @@ class Pruner:
 
         return self.attempt(kind, affected, undo)
 
-    def prune_readings(self) -> None:
-        """Remove readings, which affect only reasons and fixes."""
-        for row in [*self.tables.readings]:
-            present = [*self.tables.readings]
-            self.tables.readings.remove(row)
-            affected = [
-                text for text in self.in_text.get(row.says, ()) if text.is_whole
-            ]
-
-            self.attempt(
-                "reading", affected, partial(_restore, self.tables.readings, present)
-            )
-
 
 def _restore(rows: list[Any], present: list[Any]) -> None:
     rows[:] = present
@@ -512,10 +472,9 @@ def write(pruner: Pruner) -> None:
     gone = {name for name, patterns in tables.circumstances.items() if not patterns}
     for name in (*table.GROUPS, "lookalikes"):
         _rewrite(name, "failure", lambda block: _format_failure(block, pruner, gone))
-    _rewrite("readings", "reading", lambda block: _kept_reading(block, tables))
-    kinds = iter(zip(tables.kinds, pruner.raw, strict=True))
+    kinds = iter(pruner.raw)
     _rewrite(
-        "observations", "observation", lambda block: _format_kind(block, *next(kinds))
+        "observations", "observation", lambda block: _format_kind(block, next(kinds))
     )
     path = table.DATA / "circumstances.toml"
     text = path.read_text("utf-8")
@@ -573,22 +532,10 @@ def _format_sign(sign: table.Sign, gone: set[str]) -> str:
     )
 
 
-def _format_kind(block: str, kind: table.ObservationKind, raw: list[str]) -> str:
+def _format_kind(block: str, raw: list[str]) -> str:
     """Return the row of an observation with its remaining patterns."""
     lines = "".join(f"  {_quoted(says)},\n" for says in raw)
-    block = _replace_row(block, "says", f"says = [\n{lines}]\n")
-    for family in tomli.loads(block)["observation"][0].get("of", {}):
-        if family not in kind.of:
-            block = re.sub(rf'(?m)^"{re.escape(family)}" = .*\n', "", block)
-    return block
-
-
-def _kept_reading(block: str, tables: Tables) -> str:
-    says = tomli.loads(block)["reading"][0]["says"]
-    # Keep a comment that belongs to the next row.
-    comment = re.search(r"(?:^# .*\n)*\Z", block, re.MULTILINE)
-    is_kept = any(row.says.says == says for row in tables.readings)
-    return block if is_kept or not comment else comment[0]
+    return _replace_row(block, "says", f"says = [\n{lines}]\n")
 
 
 def _array(items: Iterable[str]) -> str:

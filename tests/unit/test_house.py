@@ -88,13 +88,15 @@ def test_package_imports_match_architecture_list():
         room: others for room, others in build_package_graph().items() if room != "cli"
     }
 
-    assert format_graph(graph).splitlines() == ARROWS.strip().splitlines()
+    assert format_graph(graph).splitlines() == ARROWS.strip().splitlines(), (
+        "a package imports another one, or no longer does: update ARROWS, or avoid the import"
+    )
 
 
 def test_only_main_imports_the_command_line():
     assert {
         room for room, others in build_package_graph().items() if "cli" in others
-    } == {"__main__"}
+    } == {"__main__"}, "a package imports the command line"
 
 
 @pytest.mark.parametrize("graph", [module_graph, build_package_graph])
@@ -103,8 +105,8 @@ def test_imports_and_types_have_no_cycles(graph):
     del below["gpuinstall"]
     of_types = {name: others - {"gpuinstall"} for name, others in below.items()}
 
-    assert find_import_cycles(graph()) == []
-    assert find_import_cycles(of_types) == []
+    assert find_import_cycles(graph()) == [], "these modules import each other"
+    assert find_import_cycles(of_types) == [], "these types refer to each other"
 
 
 def test_public_name_is_defined_once():
@@ -118,7 +120,7 @@ def test_public_name_is_defined_once():
 
     assert {
         public: where for public, where in definitions.items() if len(where) > 1
-    } == {}
+    } == {}, "rename one of two things with the same name"
 
 
 @pytest.mark.parametrize("root", PURE)
@@ -133,7 +135,9 @@ def test_pure_modules_do_not_import_io_modules(root):
     }
 
     assert inside
-    assert {name: world for name, world in touched.items() if world} == {}
+    assert {name: world for name, world in touched.items() if world} == {}, (
+        "a module of PURE imports a module of WORLD"
+    )
 
 
 def test_requirements_and_markers_are_parsed_by_one_module():
@@ -142,7 +146,7 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     files = Path(gpuinstall.__file__).parent.rglob("*.py")
     parsing = {file.name for file in files if parses.search(file.read_text("utf-8"))}
 
-    assert parsing == {"requirement.py"}
+    assert parsing == {"requirement.py"}, "call parse_requirement"
 
 
 def test_interpreters_run_code_only_in_isolated_mode():
@@ -155,7 +159,7 @@ def test_interpreters_run_code_only_in_isolated_mode():
     ]
 
     assert starting
-    assert [line for line in starting if '"-I"' not in line] == []
+    assert [line for line in starting if '"-I"' not in line] == [], "add -I"
 
 
 def test_markers_are_evaluated_by_one_function():
@@ -164,7 +168,7 @@ def test_markers_are_evaluated_by_one_function():
         file.name for file in files if ".evaluate(" in file.read_text("utf-8")
     }
 
-    assert evaluating == {"requirement.py"}
+    assert evaluating == {"requirement.py"}, "call Requirement.applies_in"
 
 
 URL_PARSERS = {
@@ -196,7 +200,9 @@ def test_urls_and_wheels_are_recognized_by_one_module():
             if parts & texts:
                 found.add(module.path.relative_to(SOURCE).as_posix())
 
-    assert found - URL_PARSERS == set()
+    assert found - URL_PARSERS == set(), (
+        "a module recognizes a URL or a wheel itself: call is_http_url or parse_source"
+    )
 
 
 def test_only_vendor_rows_list_several_vendors():
@@ -224,7 +230,7 @@ def test_only_vendor_rows_list_several_vendors():
         )
         > 1
     }
-    assert found == set()
+    assert found == set(), "derive this list of vendors from VENDOR_ROWS"
     text = (SOURCE / "verify/kernels/look.py").read_text("utf-8")
     [prefixes] = re.findall(r"^PREFIXES = (.+)$", text, re.MULTILINE)
     assert [*ast.literal_eval(prefixes).values()] == [
@@ -245,7 +251,7 @@ def test_source_uses_no_path_queries_that_raise():
         and not (node.args or node.keywords)
     ]
 
-    assert found == []
+    assert found == [], "call the function of os.path instead of the method of Path"
 
 
 def test_plan_rules_list_their_reason_codes():
@@ -256,7 +262,7 @@ def test_plan_rules_list_their_reason_codes():
     given = set(re.findall(r'\bReason\(\s*"([\w-]+)"', text))
 
     assert {"other-torch", "no-companion"} <= given
-    assert given <= {*chain.from_iterable(RULES.values())}
+    assert given <= {*chain.from_iterable(RULES.values())}, "add the code to RULES"
 
 
 def test_inspection_version_matches_inspection_code():
@@ -325,7 +331,7 @@ def test_lock_layers_import_only_lower_layers():
         if other.startswith("gpuinstall.lock.") and layer_of(other) > layer_of(name)
     ]
 
-    assert upward == []
+    assert upward == [], "a layer of lock imports a later layer (LAYERS)"
 
 
 PARSING_EDGES = {
@@ -358,7 +364,9 @@ def test_requirements_are_parsed_only_at_edges():
         if names & {"parse_requirement", "parse_constraint", "parse_line"}:
             parsing.add(name.removeprefix("gpuinstall."))
 
-    assert parsing == PARSING_EDGES
+    assert parsing == PARSING_EDGES, (
+        "requirements are parsed where they are read: pass a Requirement, or update PARSING_EDGES"
+    )
 
 
 TESTS = Path(__file__).parents[1]
@@ -374,7 +382,7 @@ def test_test_names_have_at_most_eight_words():
         and len(node.name.split("_")) > 9
     ]
 
-    assert long == []
+    assert long == [], "shorten these names to eight words"
 
 
 def test_story_titles_have_at_most_eight_words():
@@ -387,7 +395,7 @@ def test_story_titles_have_at_most_eight_words():
         if len(title.split()) > 8
     ]
 
-    assert titles == []
+    assert titles == [], "shorten these titles to eight words"
 
 
 READING_CALLS = {
@@ -420,4 +428,4 @@ def list_property_reads():
 
 
 def test_properties_read_no_files():
-    assert list_property_reads() == []
+    assert list_property_reads() == [], "make a function of a property that reads"

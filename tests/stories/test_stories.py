@@ -69,6 +69,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.install.unpack import find_bundled_pip
 from tests.frozen import frozen_catalog
+from tests.lab.clone import ROOT
 from tests.lab.driver import (
     A100,
     H100,
@@ -187,6 +188,19 @@ def test_story_output_matches_expected_output(story, stage, request, tmp_path_fa
     if happened != expected:
         message = difference(expected, happened, request.node.nodeid)
         pytest.fail(message, pytrace=False)
+
+
+def test_readme_commands_work_in_order(stage):
+    stage.do_machine("RTX 4090, driver 580.95.05", ())
+    blocks = re.findall(
+        r"(?ms)^```sh\n(.*?)^```", (ROOT / "README.md").read_text("utf-8")
+    )
+    for line in "".join(blocks[:2]).splitlines():
+        _, *words = shlex.split(line, comments=True)
+        if "bootstrap.py" in line:
+            words = words[1:] or ["install"]
+        done = stage.workshop.run(*words)
+        assert done.status == 0, f"{line}: {done.out}{done.err}"
 
 
 def with_here(text):

@@ -56,7 +56,7 @@ def packages(tmp_path_factory, debian):
         check=True,
     )
     with SimulatedIndex(folder) as index:
-        yield index.environment()
+        yield {**index.environment(), "WHEELS": str(folder / "simple")}
 
 
 def program(name):
@@ -106,6 +106,30 @@ def test_bootstrap_works_without_pip_and_path(debian, packages):
         debian, theirs, "/home/ann/project/.venv/bin/python", *code, user="1000:1000"
     )
     assert python.stdout.endswith("+cpu\n"), python.stderr
+
+
+@pytest.mark.parametrize("setting", ["pip.conf", "uv.toml", "PIP_FIND_LINKS", None])
+def test_bootstrap_needs_one_setting_without_pip(debian, packages, setting):
+    home = debian / "home" / str(setting)
+    index, mirror = packages["UV_DEFAULT_INDEX"], "http://127.0.0.1:9"
+    variables = {"HOME": f"/home/{setting}", "GPUINSTALL_UV_MIRROR": mirror}
+    texts = {
+        "pip.conf": f"[global]\nindex-url = {index}\n",
+        "uv.toml": f'[[index]]\nurl = "{index}"\ndefault = true\n',
+    }
+    if setting in texts:
+        file = home / ".config" / setting.partition(".")[0] / setting
+        file.parent.mkdir(parents=True)
+        file.write_text(texts[setting], "utf-8")
+    elif setting:
+        shutil.copytree(packages["WHEELS"], home / "wheels")
+        variables[setting] = f"/home/{setting}/wheels"
+    program = ("python3", "/opt/gpuinstall/bootstrap.py", "--version")
+    done = in_debian(debian, variables, *program)
+
+    assert (done.returncode == 0) == bool(setting), done.stderr
+    if not setting:
+        assert "pip.conf" in done.stderr, done.stderr
 
 
 def test_make_test_works_without_pip_and_compiler(debian):

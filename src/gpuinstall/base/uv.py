@@ -70,6 +70,13 @@ def uv() -> Path:
     return Path(find_uv_bin())
 
 
+def bypass_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables with which uv reaches this machine directly."""
+    spared = environ.get("NO_PROXY") or environ.get("no_proxy")
+    direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"
+    return {**environ, "NO_PROXY": direct, "no_proxy": direct}
+
+
 def cache_folder(variables: Mapping[str, str]) -> Path:
     """Run uv to find its cache folder."""
     return Path(_query(("cache", "dir"), frozenset(variables.items())).strip())

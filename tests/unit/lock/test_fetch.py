@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import tomli
@@ -174,8 +175,9 @@ def test_private_lock_keeps_url_and_hash(tmp_path):
 
 def test_private_lock_has_local_wheel_path(tmp_path):
     (tmp_path / WHEEL).touch()
-    fetched = {"url": (tmp_path / WHEEL).as_uri(), "hashes": HASHES}
-    assert copied(TEXT, tmp_path, fetched=tmp_path)["wheels"] == [fetched]
+    server = "http://127.0.0.1:1/key"
+    [fetched] = copied(TEXT, tmp_path, fetched=tmp_path, server=server)["wheels"]
+    assert unquote(fetched["url"]) == f"{server}/{WHEEL}"
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
     # Relative paths start in the lock's folder.

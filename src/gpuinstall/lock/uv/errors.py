@@ -155,6 +155,11 @@ _SYSTEM_ERRORS = (
         OFFLINE.hint,
     ),
     _ErrorPattern(
+        r"(?s)Failed to fetch: `?\w+://(?:[^/@`]*@)?(?P<host>[^/`]+).*error sending request",
+        "network",
+        "{host} cannot be reached",
+    ),
+    _ErrorPattern(
         "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake",
         "network",
         "the package index is unreachable",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from os.path import isfile
 from pathlib import Path
 from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import tomli_w
 
@@ -305,6 +307,29 @@ def _fetch_file(
     return digest.hexdigest()
 
 
+@contextmanager
+def _serve_folder(folder: Path) -> Iterator[str]:
+    """Serve the files in a folder to programs that know the URL, and yield it."""
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    key = f"/{secrets.token_hex(16)}"
+
+    class Handler(SimpleHTTPRequestHandler):
+        def translate_path(self, path: str) -> str:
+            prefix, _, name = unquote(path).rpartition("/")
+            return str(folder / name) if prefix == key and name else os.devnull
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}{key}"
+        finally:
+            server.shutdown()
+
+
 class LockInstaller(Value):
     """An installer that installs locked files with uv."""
 
@@ -329,6 +354,8 @@ class LockInstaller(Value):
     """A folder created by ``download``, which is searched first."""
     fetched: Path | None = None
     """A folder with the files that had no hash."""
+    server: str = ""
+    """The URL of this folder on this machine."""
     damaged: Collection[str] = ()
     """The packages that are damaged in uv's cache."""
     unpacked: float = 1.0
@@ -378,11 +405,16 @@ class LockInstaller(Value):
         with scratch_folder(cache) as folder:
             # uv would download a file without a hash twice.
             lock = self.lock.with_hashes(fetch_missing(heads, session, folder))
-            installer = replace(self, lock=lock, fetched=folder if heads else None)
-            private = installer.create_private_lock(default)
-            write_atomically(self.private_lock, private, is_cached=True)
             try:
-                with report_growth(sizes, self.unpacked, session):
+                with ExitStack() as stack:
+                    installer = replace(self, lock=lock)
+                    if heads:
+                        server = stack.enter_context(_serve_folder(folder))
+                        installer = replace(installer, fetched=folder, server=server)
+                        environment = uv.bypass_proxy(environment)
+                    private = installer.create_private_lock(default)
+                    write_atomically(self.private_lock, private, is_cached=True)
+                    stack.enter_context(report_growth(sizes, self.unpacked, session))
                     run_uv(command, replace(session, environment=environment))
             except KeyboardInterrupt:
                 message = (
@@ -437,8 +469,8 @@ class LockInstaller(Value):
         fetched = find_local_file(file, self.fetched)
         path = find_local_file(file, self.wheels)
         if self.fetched and fetched:
-            # With a path, uv would write direct_url.json.
-            entry["url"] = fetched.as_uri()
+            # uv would not find a file from a path in its cache when it installs the lock again.
+            entry["url"] = f"{self.server}/{quote(fetched.name)}"
         elif path:
             # uv accepts a local archive only as a path.
             del entry["url"]

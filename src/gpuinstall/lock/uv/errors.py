@@ -155,9 +155,10 @@ _SYSTEM_ERRORS = (
         OFFLINE.hint,
     ),
     _ErrorPattern(
-        r"(?s)Failed to fetch: `?\w+://(?:[^/@`]*@)?(?P<host>[^/`]+).*error sending request",
+        r"(?s)Failed to fetch: `?\w+://(?:[^/@`]*@)?(?P<host>[^/`]+).*error sending request.*cause: (?P<cause>[^\n]+)",
         "network",
         "{host} cannot be reached",
+        why="{cause}",
     ),
     _ErrorPattern(
         "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake",
@@ -336,7 +337,7 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
         hint = row.hint
         if row.code == "network":
             hint = network_hint()
-        why = row.why
+        why = row.why and row.why.format(**names)
         if why is None:
             # Use Git's own message, without its long command line.
             why = _format_message(message).rpartition(" --- stderr ")[2]

@@ -233,17 +233,14 @@ def test_environment_can_be_removed_on_full_disk(tmp_path, monkeypatch):
 
 @pytest.mark.root
 def test_write_permissions_are_checked_before_downloads(here, stand_in):
-    records = here.caches / "state" / "gpuinstall"
-    places = {"the project": here.folder, "the records": records}
     assert here.run("install", "torch==2.13.0").status == 0
-    for name, place in places.items():
-        stand_in.forget()
-        with mounted(place, "--bind", "-o", "ro", place):
-            process.run(["mount", "-o", "remount,bind,ro", place])
-            error = here.refusal("install", "torch==2.14.1", exit_code=4)
-        assert error["code"] == "not-writable", name
-        assert "read-only" in error["message"].lower(), name
-        assert stand_in.sent() == {}, name
+    stand_in.forget()
+    with mounted(here.folder, "--bind", "-o", "ro", here.folder):
+        process.run(["mount", "-o", "remount,bind,ro", here.folder])
+        error = here.refusal("install", "torch==2.14.1", exit_code=4)
+    assert error["code"] == "not-writable"
+    assert "read-only" in error["message"].lower()
+    assert stand_in.sent() == {}
 
 
 def fill(disk):

@@ -41,7 +41,7 @@ from gpuinstall.cli.options import (
 )
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
-from gpuinstall.environments.environment import is_virtual
+from gpuinstall.environments.environment import is_vacant, is_virtual
 from gpuinstall.environments.records import check_start, format_undo_command
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
@@ -53,7 +53,7 @@ from gpuinstall.install.state import (
 )
 from gpuinstall.lock.file.fit import list_rejected_locks
 from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.lock.request.history import describe_request_change
 from gpuinstall.lock.request.project import find_changed_files
 from gpuinstall.lock.request.tools import find_project_lock
@@ -333,7 +333,15 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
-    """Remove packages from the request and the environment."""
+    """Remove packages from the request and the environment.
+
+    If the folder has lock files but no environment, only the lock files change.
+    """
+    paths = options.read_paths(is_read_only=True)
+    if find_locks(paths.folder) and is_vacant(paths.venv):
+        from gpuinstall.cli.lock import change_locks  # slow to import
+
+        return change_locks(options, without=names)
     with options.open_project(without=names) as project:
         return _install_changed_request(project, options, "remove", *names)
 

@@ -12,7 +12,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.base.text import format_count
+from gpuinstall.base.text import format_count, join_names
 from gpuinstall.catalog import Catalog
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
@@ -83,12 +83,21 @@ class LockGroup(click.Group):
 )
 def command(options: CommandOptions) -> Outcome:
     """Write lock files, or report how they would change."""
-    machine = options.read_other_machine()
+    return change_locks(options, machine=options.read_other_machine())
+
+
+def change_locks(options: CommandOptions, **settings: Any) -> Outcome:
+    """Resolve the request, and write the lock files or report their changes.
+
+    Args:
+        options: The options of the command.
+        settings: Additional fields of the project's settings.
+    """
     with ExitStack() as stack:
         if not options.dry_run:
             paths = options.read_paths(is_read_only=True)
             stack.enter_context(lock_files_mutex(paths, options.terminal))
-        opened = options.open_project(machine=machine, is_read_only=True)
+        opened = options.open_project(is_read_only=True, **settings)
         project = stack.enter_context(opened)
         request = read_request(project)
         requests = make_lock_requests(project, request)
@@ -153,6 +162,7 @@ def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[
     "check",
     *REQUEST_OPTIONS,
     "only",
+    "same",
     "targets",
     group=command,
     text="Check that the lock files are up to date; if not, exit with 6.",
@@ -180,6 +190,7 @@ def check_command(options: CommandOptions) -> Outcome:
             None if options.offline else session,
             gate=project.lock_gate,
             has_others=bool(options.targets),
+            same=options.same,
             for_lock=make_request_for_lock,
         )
     rows: list[Row] = []
@@ -192,9 +203,13 @@ def check_command(options: CommandOptions) -> Outcome:
         if reasons:
             message = f"{name} is stale: {'; '.join(reasons)}"
             errors.append(Finding("lock-stale", message, fixes=(row.command,)))
+    split = find_different_versions(row.lock for row in checked)
+    if split and not options.same:
+        texts = [f"{name} ({format_versions(split[name])})" for name in split]
+        rows.append(("Differs", join_names(texts)))
     rows += [("Do", str(line)) for line in dict.fromkeys(one.fix for one in errors)]
     return Outcome(
-        {"locks": [row.to_dict() for row in checked]},
+        {"locks": [row.to_dict() for row in checked], "differences": split},
         rows,
         exit_code=LockError.exit_code if errors else 0,
         errors=tuple(errors),

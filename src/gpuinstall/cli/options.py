@@ -212,6 +212,9 @@ class CommandOptions:
     only: bool = _define_option(
         "--only", "Request only the packages on the command line, and drop all others."
     )
+    same: bool = _define_option(
+        "--same", "Also exit with 6 if the versions differ between lock files."
+    )
     venv: Path = _define_option(
         "--venv DIR",
         "Environment (default: UV_PROJECT_ENVIRONMENT, or .venv).",

@@ -67,6 +67,7 @@ def check_locks(
     *,
     gate: LockGate | None,
     has_others: bool,
+    same: bool = False,
     for_lock: RequestForLock,
 ) -> list[CheckedLock]:
     """Check every lock file that gpuinstall created in a folder.
@@ -80,6 +81,7 @@ def check_locks(
         session: The HTTP clients and caches, or None to skip online checks.
         gate: Checks the package sources in lock files; None if they are already checked.
         has_others: Whether ``lock`` also updates lock files for other targets.
+        same: Whether different versions of a package make lock files stale.
         for_lock: Returns the request for a lock file and its target machine.
 
     Raises:
@@ -94,7 +96,8 @@ def check_locks(
     for lock in locks:
         is_left_over = lock in left_over
         # Do not compare versions with the lock files of removed targets.
-        conflicts = find_version_conflicts(locks if is_left_over else kept)
+        compared = locks if is_left_over else kept
+        conflicts = find_version_conflicts(compared) if same else {}
         reasons = [
             *_find_staleness_reasons(
                 lock, request, catalog, conflicts, gate=gate, for_lock=for_lock

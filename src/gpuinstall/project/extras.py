@@ -15,6 +15,7 @@ from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import TEAM_LOCKS, find_locked_versions
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import create_marker_values
+from gpuinstall.plan.relax import find_nearest_request
 from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
@@ -246,7 +247,8 @@ def _find_compatible_extras(
         NoBuildError: No extra has a build for the GPUs.
     """
     is_cpu = whole.status == "cpu"
-    fitting = {}
+    fitting: dict[PartContents, Plan] = {}
+    relaxed: dict[PartContents, Plan] = {}
     reasons = {}
     environment = create_marker_values(request, machine, catalog)
     for member in members:
@@ -256,21 +258,38 @@ def _find_compatible_extras(
         judged = replace(
             _add_extra(member, request, environment), backend=request.backend or tag
         )
+        plans = fitting
         outcome = choose(machine, judged, catalog)
         if isinstance(outcome, Rejected):
             reasons[member.part.name] = outcome.reasons[0].message
+            plans = relaxed
+            outcome = _choose_relaxed(machine, judged, catalog) or outcome
+        if isinstance(outcome, Rejected):
             continue
         kind = outcome.choice.build.backend.kind
         if (outcome.status == "cpu") == is_cpu and member.kind in {"", kind}:
-            fitting[member] = outcome
+            plans[member] = outcome
+    if request.relax:
+        fitting = fitting or relaxed
     if not (fitting or is_cpu):
-        raise _make_no_extra_error(members, reasons, whole, environment)
+        raise _make_no_extra_error(members, reasons, relaxed, whole, environment)
     return fitting
+
+
+def _choose_relaxed(
+    machine: Machine, request: Request, catalog: Catalog
+) -> Plan | Rejected | None:
+    """Return the plan that ``--relax`` leads to, or None."""
+    nearest = find_nearest_request(
+        request, catalog, lambda one: choose(machine, one, catalog)
+    )
+    return choose(machine, nearest.request, catalog) if nearest else None
 
 
 def _make_no_extra_error(
     members: Sequence[PartContents],
     reasons: Mapping[str, str],
+    relaxed: Mapping[PartContents, Plan],
     plan: Plan,
     environment: Mapping[str, str],
 ) -> NoBuildError:
@@ -279,17 +298,24 @@ def _make_no_extra_error(
     Args:
         members: The conflicting extras.
         reasons: The reasons for rejecting each extra, by name.
+        relaxed: The extras that ``--relax`` can install, with their plans.
         plan: The plan for the request without these extras.
         environment: The values of environment markers.
     """
     names = ", ".join(one.part.name for one in members)
     cpu = [one.part for one in members if one.is_for_cpu(environment)]
+    lines = [
+        f"gpuinstall install {one.part} --relax   # torch {other.choice.build.torch}, the nearest that runs here"
+        for one, other in relaxed.items()
+    ]
+    if cpu:
+        lines.append(_format_install_commands(cpu))
     backend = f"gpuinstall install --backend {plan.choice.build.backend}"
     return NoBuildError(
         "no-extra",
         f"no extra of {PROJECT} has a build of torch that runs on these GPUs: {names}",
         why="; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or None,
-        hint=_format_install_commands(cpu) or backend,
+        hint="\n".join(lines) or backend,
     )
 
 

@@ -145,7 +145,7 @@ def _read_sentences() -> Iterator[str]:
 
 
 class Recorded(Transcript):
-    """A transcript whose matches are recorded."""
+    """A transcript that records its matches."""
 
     def __init__(
         self, text: str, of_text: set[table.Pattern], of_messages: set[table.Pattern]

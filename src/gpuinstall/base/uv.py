@@ -71,7 +71,7 @@ def uv() -> Path:
 
 
 def bypass_proxy(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables with which uv reaches this machine directly."""
+    """Return the variables with which uv reaches this machine directly."""
     spared = environ.get("NO_PROXY") or environ.get("no_proxy")
     direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"
     return {**environ, "NO_PROXY": direct, "no_proxy": direct}

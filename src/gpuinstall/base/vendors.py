@@ -1,4 +1,4 @@
-"""One row for each GPU vendor, from which other modules derive their tables."""
+"""One row for each GPU vendor. Other modules derive their tables from it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _adopt_if_passed(venv: Path, verdict: Verdict) -> None:
-    """Record a verified environment whose packages match its lock file."""
+    """Record a verified environment if its packages match its lock file."""
     existing = inspect_environment(locate_environment(venv))
     if verdict.status == "passed" and existing.intact_lock and existing.marker:
         is_created = was_created_here(venv)

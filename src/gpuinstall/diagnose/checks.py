@@ -128,7 +128,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report an unmanaged environment whose scripts contain another path.
+    """Report an unmanaged environment if its scripts contain another path.
 
     The activation scripts of managed environments find their own path.
     """

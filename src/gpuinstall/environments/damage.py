@@ -56,7 +56,7 @@ class Damage(NamedTuple):
 
 
 class Hashing(Enum):
-    """The files whose content is compared with RECORD."""
+    """The files to compare with their hashes in RECORD."""
 
     NONE = 0
     NEWER = 1

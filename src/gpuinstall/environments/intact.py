@@ -24,7 +24,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 class _Folders(Value):
-    """The folders of an environment whose files were compared."""
+    """The compared folders of an environment."""
 
     boot: str
     """The ID of the boot. A power cut can truncate files."""

@@ -107,7 +107,7 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def classify_fault(finished: Finished) -> str:
-    """Return why a child has no result: ``timeout``, ``crash``, or ``unasked``.
+    """Return why a child failed: ``timeout``, ``crash``, or ``unasked``.
 
     A crash that a limit on memory or processes may explain is ``unasked``.
     """

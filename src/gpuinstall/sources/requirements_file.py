@@ -74,7 +74,7 @@ _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:
 """A requirement or a quoted folder, followed by pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
 FETCH = ContextVar[Callable[[str, Path], str] | None]("FETCH", default=None)
-"""Returns the text of a URL that a file includes, if its source is permitted."""
+"""Returns the text of an included URL if its source is permitted."""
 _NO_VARIABLES = "Write the path: variables are not expanded in this file"
 _COMMENT = r"(?:^|\s)#.*"
 

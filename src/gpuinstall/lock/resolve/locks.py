@@ -394,7 +394,7 @@ def _rebuild_outdated(
 
 
 def _find_listed_files(requests: Requests, session: Session) -> Iterator[LockedFile]:
-    """Yield the files on the pages of requested packages, if a folder has an index."""
+    """Yield the files of requested packages if a folder selects an index."""
     if session.sources.folder_sources:
         for one in chain.from_iterable(each.request.requirements for each in requests):
             page = None if one.url else session.find_page_if_reachable(one.name)

@@ -309,7 +309,7 @@ def _fetch_file(
 
 @contextmanager
 def _serve_folder(folder: Path) -> Iterator[str]:
-    """Serve the files in a folder to programs that know the URL, and yield it."""
+    """Serve the files in a folder to uv, and yield the secret URL."""
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
     key = f"/{secrets.token_hex(16)}"

@@ -364,7 +364,7 @@ class _Resolver:
             "UV_DEFAULT_INDEX", session.find_default_index()
         )
         self.with_torch = set[str]()
-        """The packages whose build requires torch."""
+        """The packages that require torch at build time."""
         self.versions: Mapping[str, str] = {}
         """The versions for builds that require torch."""
         requirements = project.requirements

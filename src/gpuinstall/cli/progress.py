@@ -49,7 +49,7 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             text = f"{label:<11} {{bar:20}} {text}" if total else f"{label:<11} {text}"
         self._report = None if stream else report
         self._samples = deque([(0.0, 0.0)])
-        """The elapsed seconds and transferred bytes of the last RATE_S seconds."""
+        """The elapsed seconds and the bytes, for RATE_S seconds."""
         super().__init__(
             total=total,
             unit="B",

@@ -171,7 +171,7 @@ class Sources(Value):
 
     @cached_property
     def torch_builds(self) -> dict[str, tuple[str, ...]]:
-        """The packages that require torch at build time, with their requirements."""
+        """The packages that build with torch, and their requirements."""
         return find_torch_builds(self.uv)
 
     @property

@@ -178,6 +178,10 @@ def test_private_lock_has_local_wheel_path(tmp_path):
     server = "http://127.0.0.1:1/key"
     [fetched] = copied(TEXT, tmp_path, fetched=tmp_path, server=server)["wheels"]
     assert unquote(fetched["url"]) == f"{server}/{WHEEL}"
+    (tmp_path / "empty").mkdir()
+    local = TEXT.replace("https://index.example", tmp_path.as_uri())
+    [wheel] = copied(local, tmp_path, fetched=tmp_path / "empty")["wheels"]
+    assert wheel == {"path": str(tmp_path / WHEEL), "hashes": HASHES}
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
     # Relative paths start in the lock's folder.

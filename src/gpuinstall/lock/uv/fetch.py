@@ -466,11 +466,10 @@ class LockInstaller(Value):
         if "path" in entry:
             return
         file = LockedFile(package, entry["url"], entry["hashes"].get("sha256"))
-        fetched = find_local_file(file, self.fetched)
         path = find_local_file(file, self.wheels)
-        if self.fetched and fetched:
+        if self.fetched and isfile(self.fetched / file.name):
             # uv would not find a file from a path in its cache when it installs the lock again.
-            entry["url"] = f"{self.server}/{quote(fetched.name)}"
+            entry["url"] = f"{self.server}/{quote(file.name)}"
         elif path:
             # uv accepts a local archive only as a path.
             del entry["url"]

@@ -27,7 +27,7 @@ from gpuinstall.lock.resolve.resolver_input import (
     list_torch_versions,
 )
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
-from gpuinstall.plan.values import ProgramConstraints
+from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
@@ -38,6 +38,8 @@ TORCH_ADDED = "torch-added"
 """The error code if only the torch that gpuinstall adds causes a conflict."""
 MAY_NOT_RUN = "part-without-code"
 """The code of a warning that excludes no release."""
+ASSUMED_GLIBC = "assumed-glibc"
+"""The code of a warning that the assumed glibc excludes a release."""
 
 _LONGEST = 240
 _PREAMBLE = "No solution found when resolving dependencies; "
@@ -133,8 +135,13 @@ class ResolutionExplanation:
     def explain_older_releases(self) -> Iterator[str]:
         """Yield requested packages below their latest release, with the cause.
 
-        A package whose newer releases are excluded by facts has a warning instead.
+        A package that facts or an assumed glibc exclude has a warning instead.
         """
+        for reason in self._find_older_releases():
+            if reason.code != ASSUMED_GLIBC:
+                yield reason.message
+
+    def _find_older_releases(self) -> Iterator[Reason]:
         reported = self._find_newer_facts()
         newest_releases = {**self._index.newest_releases()}
         # The message about a relaxed torch version also lists its companions.
@@ -147,17 +154,20 @@ class ResolutionExplanation:
             if not version or newest is None or package in reported:
                 continue
             wheel = self._index.find_wheel_for_newer_glibc(package, Version(version))
-            limit = self._explain_newer_wheel(wheel, newest) if wheel else ""
+            limit = self._explain_newer_wheel(wheel, newest) if wheel else None
             if wheel and limit and wheel.version == Version(version):
-                yield f"{package} {version} is built from source: its wheel requires {limit}"
+                message = f"{package} {version} is built from source: its wheel requires {limit.message}"
+                yield Reason(PROGRAM_HELD_BACK, message)
             elif wheel and limit:
-                yield f"{package} is {version} instead of {wheel.version}, which requires {limit}"
+                message = f"{package} is {version} instead of {wheel.version}, which requires {limit.message}"
+                yield Reason(limit.code, message)
                 continue
             if newest > Version(version):
                 obstacle = self._find_obstacle(package, newest)
                 why = obstacle.why or self._explain_older(package)
                 sentence = f"{package} is {version} instead of {newest}"
-                yield f"{sentence}: {why}" if why else sentence
+                sentence += f": {why}" if why else ""
+                yield Reason(PROGRAM_HELD_BACK, sentence)
 
     def _explain_older(self, package: str) -> str:
         """Return the reason why a package is not at its latest release."""
@@ -168,7 +178,7 @@ class ResolutionExplanation:
             return f"it is the version for torch {self._resolution.build.torch}"
         return "it is locked" if self._is_kept(package) else ""
 
-    def _explain_newer_wheel(self, wheel: Wheel, newest: Version) -> str:
+    def _explain_newer_wheel(self, wheel: Wheel, newest: Version) -> Reason | None:
         """Return what an incompatible wheel requires, torch or a newer glibc.
 
         A torch version that does not run is explained with the newest release, if that
@@ -178,18 +188,22 @@ class ResolutionExplanation:
             if one.name == "torch" and not any(
                 map(one.allows, self._resolver_input.torches)
             ):
-                return "" if newest > wheel.version else remove_marker(one).text
+                if newest > wheel.version:
+                    return None
+                return Reason(PROGRAM_HELD_BACK, remove_marker(one).text)
         glibc = find_required_glibc([(wheel.package, wheel.filename)], least="2.5")
         machine = self._resolver_input.lock_request.machine
+        code = PROGRAM_HELD_BACK
         limit = f"this system has glibc {machine.glibc}"
         if machine.glibc is None:
+            code = ASSUMED_GLIBC
             limit = (
                 f"the lock assumes glibc {self._resolver_input.target.glibc} "
                 f"(--glibc {glibc} allows it)"
             )
         elif self._resolver_input.lock_request.is_for_target:
             limit = f"the target supports glibc {machine.glibc}"
-        return f"glibc {glibc}; {limit}"
+        return Reason(code, f"glibc {glibc}; {limit}")
 
     def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
         """Return the requirement, fact, or package that excludes a release."""
@@ -411,6 +425,7 @@ class ResolutionExplanation:
         conflicts = load_members().find_conflicts(self._versions)
         reasons = [
             *self._explain_exclusions(),
+            *self._find_assumed_glibc(),
             *self._find_missing_extras(),
             *(Reason("packages-clash", message) for message in conflicts),
             *self._find_doubtful_packages(),
@@ -430,6 +445,13 @@ class ResolutionExplanation:
                 libraries = " and ".join(fact.requires)
                 added = f"added {libraries}, which contains the library"
                 yield Reason("library-added", f"{fact.why}; {added}")
+
+    def _find_assumed_glibc(self) -> Iterator[Reason]:
+        """Yield the packages that are older because of an assumed glibc."""
+        if self._resolver_input.lock_request.machine.glibc is None:
+            for reason in self._find_older_releases():
+                if reason.code == ASSUMED_GLIBC:
+                    yield reason
 
     def _find_newer_facts(self) -> dict[str, Fact]:
         """Return the fact that rejects the latest release of each package."""

@@ -19,8 +19,10 @@ from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import list_versions
+from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.explanations import (
+    ASSUMED_GLIBC,
     NO_CODE,
     TORCH_ADDED,
     ResolutionExplanation,
@@ -225,7 +227,7 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
         return conflict
     alone = run_uv_without_facts(resolver.resolver_input, resolver.index)
     if isinstance(alone, Conflict):
-        added = _explain_added_torch(resolver)
+        added = _explain_added_torch(resolver) or _explain_by_glibc(resolver)
         return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
     if not facts:
@@ -356,6 +358,27 @@ def _explain_added_torch(resolver: Resolver) -> Conflict | None:
     return Conflict(
         NoBuildError(TORCH_ADDED, message, why=", and ".join(reasons), hint=hint)
     )
+
+
+def _explain_by_glibc(resolver: Resolver) -> Conflict | None:
+    """Return a conflict if the assumed glibc excludes a package's wheels."""
+    resolver_input = resolver.resolver_input
+    if resolver_input.lock_request.machine.glibc is not None:
+        return None
+    index = resolver.index
+    for name in index.newest_releases():
+        wheel = index.find_wheel_for_newer_glibc(name, Version("0"))
+        if wheel is None or index.find_releases(name):
+            continue
+        glibc = find_required_glibc([(name, wheel.filename)])
+        error = NoBuildError(
+            ASSUMED_GLIBC,
+            f"{name} has no wheel for glibc {resolver_input.target.glibc}, which the lock assumes",
+            why=f"{name} {wheel.version} requires glibc {glibc}",
+            hint=f"Run it again with --glibc {glibc}",
+        )
+        return Conflict(error)
+    return None
 
 
 def _explain_by_machine(

@@ -598,8 +598,9 @@ class Sources(Value):
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
         settings: tuple[SourceSetting | UvSetting, ...] = (*self.settings, *self.uv)
-        for one in settings:
-            reason = f"{one.shown}: {one.ignore_reason}"
+        # Each Poetry group has the project's sources.
+        reasons = {f"{one.shown}: {one.ignore_reason}": one for one in settings}
+        for reason, one in reasons.items():
             if isinstance(one, UvSetting) and one.list is KeyList.UNKNOWN:
                 reporter.warn(reason)
             elif one.ignore_reason:

@@ -416,6 +416,7 @@ class LockInstaller(Value):
                     write_atomically(self.private_lock, private, is_cached=True)
                     stack.enter_context(report_growth(sizes, self.unpacked, session))
                     run_uv(command, replace(session, environment=environment))
+                session.client.received += sum(filter(None, sizes.values()))
             except KeyboardInterrupt:
                 message = (
                     "complete files are in uv's cache and will not be downloaded again"

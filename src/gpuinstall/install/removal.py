@@ -146,7 +146,15 @@ def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
 def remove_cache() -> list[Path]:
     """Remove gpuinstall's cached files, and return files of other programs."""
     cache = own_cache_folder()
-    for name in ("hashes", "hosts", "intact", "learned", "pages", "stamps", "temporary"):
+    for name in (
+        "hashes",
+        "hosts",
+        "intact",
+        "learned",
+        "pages",
+        "stamps",
+        "temporary",
+    ):
         remove_path(cache / name)
     for scratch in cache.glob("gpuinstall-*"):
         remove_path(scratch)

@@ -97,7 +97,13 @@ class Resolver:
             fact.builds is not None or locked.get(fact.package) != fact.version
             for fact in outcome.known.facts.values()
         )
-        if is_open or self._find_newer_releases(outcome):
+        versions = outcome.resolution.versions
+        is_behind = any(
+            newest and parse_public_version(versions[package]) < newest
+            for package, newest in self.index.newest_releases().items()
+            if package in versions and package not in locked
+        )
+        if is_open or is_behind:
             error = NoBuildError("torch-kept", "another torch may allow newer packages")
             return RefusedInput(Conflict(error), outcome.known)
         return outcome

@@ -68,9 +68,10 @@ def environment_lock(
         UsageError: Another user or host started a change, or a user's folder is at the path of the journal.
     """
     with folder_lock(place, reporter, wait) as has_waited:
+        was_unfinished = place.has_unfinished_change()
+        # If another host is changing the environment, its staging folder stays.
+        recover(place, reporter)
         try:
-            was_unfinished = place.has_unfinished_change()
-            recover(place, reporter)
             keep_previous(place)
             remove_leftovers(place)
             yield has_waited, was_unfinished

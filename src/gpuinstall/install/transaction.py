@@ -100,9 +100,9 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
     place = change.place
     try:
         _write_journal(change)
-        with _convert_file_errors(place):
-            saved = _apply(change)
         with keep_touched(place.current_change / JOURNAL):
+            with _convert_file_errors(place):
+                saved = _apply(change)
             yield
         _commit(place, change.journal, reporter, saved)
     except BaseException:

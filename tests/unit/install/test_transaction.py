@@ -1046,9 +1046,12 @@ def test_recent_change_by_another_host_is_reported(place):
     before = tree(place)
     begun(place)
     begun_by(place, name="node7", boot="another one")
+    staging = place.work / "staging-feedbeef"
+    staging.mkdir()
     changed = tree(place)
     error = refusal(heal_now, place)
     assert error.code == "change-elsewhere"
+    assert staging.exists()
     clock = r"\d\d:\d\d:\d\d"
     assert re.search(rf"was being changed by node7 at {clock}$", error.message)
     assert tree(place) == changed != before

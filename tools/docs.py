@@ -36,7 +36,8 @@ from gpuinstall.base.uv import uv
 from gpuinstall.catalog.data_files import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
-from gpuinstall.cli.main import load_command, main_command
+from gpuinstall.cli.commands import load_command
+from gpuinstall.cli.main import main_command
 from gpuinstall.machine.symptoms import SYMPTOMS
 from gpuinstall.sources.uv_settings import load_lists
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick

@@ -10,7 +10,7 @@ import click
 from tools.docs import walk_commands
 
 from gpuinstall.base.advice import expand_hint
-from gpuinstall.cli.outcome import COMMANDS
+from gpuinstall.cli.commands import COMMANDS
 from tests.lab.advice import check_hint_line
 from tests.lab.clone import ROOT
 

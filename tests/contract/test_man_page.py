@@ -9,7 +9,7 @@ import pytest
 from tools.docs import MAN_PAGE, escape_roff
 
 from gpuinstall.base import process
-from gpuinstall.cli.outcome import COMMANDS
+from gpuinstall.cli.commands import COMMANDS
 
 
 def formatted(page):

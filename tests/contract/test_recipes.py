@@ -11,8 +11,8 @@ import yaml
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
+from gpuinstall.cli.commands import COMMANDS
 from gpuinstall.cli.main import convert_bootstrap_arguments
-from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import check_hint_line
 from tests.lab.clone import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 import tomli
 import tomli_w
 
-from gpuinstall.cli.outcome import COMMANDS
+from gpuinstall.cli.commands import COMMANDS
 from tests.hostile.test_builds import add_project
 from tests.lab.cases import mostly_heavy
 

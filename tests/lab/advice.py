@@ -14,8 +14,8 @@ import pytest
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.cli.commands import COMMANDS
 from gpuinstall.cli.main import main_command
-from gpuinstall.cli.outcome import COMMANDS
 
 JUDGED: dict[str, str | None] = {}
 """The fault of each checked line, or None."""

@@ -18,7 +18,7 @@ import bootstrap
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.cli.outcome import COMMANDS
+from gpuinstall.cli.commands import COMMANDS
 from tests.lab.clone import copy_project
 from tests.lab.host import Answer, Host
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from os.path import isdir
 from pathlib import Path
 
-from gpuinstall.base.shell import ShellName, join_command, quote_word
+from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import redact
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
@@ -18,7 +18,6 @@ NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
 PROGRAM = "gpuinstall"
 _AGAIN = r"Run it again (?:with (?P<added>--.*?)|without (?P<omitted>--[^,:]+))(?:: (?P<note>.*))?"
-_EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
 _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
 
@@ -36,8 +35,7 @@ class Advice(Value):
     """A short description of the command's effect."""
 
     def __str__(self) -> str:
-        program = uv_program() if self.program == "uv" else self.program
-        line = join_command((program, *self.arguments))
+        line = join_command((self.program, *self.arguments))
         if self.place and self.place != Path.cwd():
             line = f"cd {quote_word(self.place)} && {line}"
         return f"{line}{NOTE}{self.note}" if self.note else line
@@ -54,24 +52,6 @@ def environment_advice(
         place: The folder in which to run the command. None: any folder.
     """
     return Advice(PROGRAM, (*words, "--venv", str(venv)), place)
-
-
-def uv_program() -> str:
-    """Return the name or path with which the user can run uv."""
-    from shutil import which  # slow to import: it loads decompressors
-
-    if which("uv"):
-        return "uv"
-    from uv import find_uv_bin
-
-    return str(find_uv_bin())
-
-
-def gpuinstall_program() -> str:
-    """Return the name or path with which the user can run gpuinstall."""
-    from shutil import which
-
-    return PROGRAM if which(PROGRAM) else str(find_command_file())
 
 
 def find_command_file() -> Path:
@@ -151,20 +131,3 @@ def expand_install_hint(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]
     lines = expand_hint(hint, (PROGRAM, "install", *words))
     # No installation has run, so there is none to run again.
     return tuple(line.replace("Run it again without", "Without") for line in lines)
-
-
-def convert_for_shell(lines: str, shell: ShellName) -> str:
-    """Convert the commands of a hint to lines that the user's shell can run.
-
-    A program that is not on PATH gets its path.
-    """
-    for name, find in (PROGRAM, gpuinstall_program), ("uv", uv_program):
-        pattern = rf"(?m)(?:^|(?<=&& )){name}(?= )"
-        if re.search(pattern, lines):
-            program = quote_word(find(), shell)
-            if shell == "powershell" and program.startswith("'"):
-                program = f"& {program}"
-            lines = re.sub(pattern, program.replace("\\", r"\\"), lines)
-    if shell == "powershell":
-        return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
-    return lines

@@ -73,11 +73,11 @@ def enter_project_folder(
 
 
 def find_environment(options: CommandOptions) -> Path:
-    """Return the environment that a read-only command inspects.
+    """Return the existing environment that a command inspects or changes.
 
     In order of precedence, it is the environment that the user specified, ``.venv``
-    unless the folder's program uses another environment, the active environment, or the
-    program's environment.
+    (except with ``--into``, or if the folder's program uses another environment), the
+    active environment, or the program's environment.
     """
     from gpuinstall.environments.application import find_started_environment
 
@@ -85,7 +85,7 @@ def find_environment(options: CommandOptions) -> Path:
     if is_environment_given():
         return venv
     own = find_started_environment(Path.cwd())
-    if own is None and exists(venv):
+    if own is None and exists(venv) and not options.into:
         return venv
     return find_active_environment(venv, os.environ) or own or venv
 

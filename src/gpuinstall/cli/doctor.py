@@ -29,11 +29,10 @@ from gpuinstall.sources import OFFICIAL
 
 
 @define_command(
-    "doctor",
     "venv",
     hidden=VARIABLE_OPTIONS,
 )
-def command(options: CommandOptions) -> Outcome:
+def doctor_command(options: CommandOptions) -> Outcome:
     """Examine the machine, the environment, and the project."""
     folder = find_environment(options)
     if is_on_command_line("venv") or isfile(folder):

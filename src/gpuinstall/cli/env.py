@@ -7,15 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
-
 from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
 from gpuinstall.base.files import display_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
+from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command, define_group
 from gpuinstall.environments.environment import (
     find_added_packages,
     package_versions,
@@ -45,15 +43,13 @@ from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.unmanaged import inspect_unmanaged
 from gpuinstall.lock.file.lock import compare_versions
 
-command = click.Group("env", help=COMMANDS["env"])
-_define_command = partial(define_command, group=command)
+env_command = define_group("env")
+_define_command = partial(define_command, group=env_command)
 
 
-@_define_command(
-    "list",
-    text="List environments that gpuinstall created or changed, with sizes.",
-)
-def _list_environments(_options: CommandOptions) -> Outcome:
+@_define_command()
+def _list(_options: CommandOptions) -> Outcome:
+    """List environments that gpuinstall created or changed, with sizes."""
     # env remove also accepts an environment that was copied with the folder.
     venvs = set(find_recorded_environments())
     here = EnvironmentPaths.find(Path(default_environment())).venv
@@ -106,18 +102,16 @@ def _describe_environment(venv: Path) -> dict[str, Any]:
 
 
 @_define_command(
-    "rollback",
     "venv",
     "into",
     "interpreter",
-    text="Undo the last change to an environment. A second rollback redoes it.",
 )
-def _roll_back_environment(options: CommandOptions) -> Outcome:
+def _rollback(options: CommandOptions) -> Outcome:
+    """Undo the last change to an environment. A second rollback redoes it."""
     place = options.read_paths()
     # --python selects only unmanaged environments.
     if options.into or options.interpreter:
-        named = options.interpreter
-        python = find_trusted_interpreter(named, options.venv, options.terminal)
+        python = find_trusted_interpreter(options, options.interpreter)
         place = inspect_unmanaged(python)
     before = undo_change(place, options.terminal)
     if not place.is_managed:
@@ -148,12 +142,11 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
 
 
 @_define_command(
-    "remove",
     "venv",
     "yes",
-    text="Remove an environment and its rollback data. Lock files are kept.",
 )
-def _remove_environment(options: CommandOptions) -> Outcome:
+def _remove(options: CommandOptions) -> Outcome:
+    """Remove an environment and its rollback data. Lock files are kept."""
     paths = options.read_paths()
     if not options.yes:
         check_finished(paths.venv)
@@ -163,11 +156,10 @@ def _remove_environment(options: CommandOptions) -> Outcome:
 
 
 @_define_command(
-    "prune",
     "yes",
-    text="Remove the rollback data of all environments.",
 )
-def _prune_environments(options: CommandOptions) -> Outcome:
+def _prune(options: CommandOptions) -> Outcome:
+    """Remove the rollback data of all environments."""
     folders = find_prunable()
     if folders and not options.yes:
         _confirm_removal(folders)

@@ -12,7 +12,6 @@ from typing import IO
 
 import click
 
-from gpuinstall.base.advice import uv_program
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import decode_text, open_regular
@@ -42,13 +41,12 @@ _BLOCK_BYTES = 1 << 20
 
 
 @define_command(
-    "explain",
     "venv",
     uses_project=False,
-    text="Look up an error message: TEXT, a failure number (F38), a file, or stdin.",
+    help="Look up an error message: TEXT, a failure number (F38), a file, or stdin.",
 )
 @click.argument("text", nargs=-1)
-def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
+def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     """Explain an error message, and compare it with this machine."""
     venv = find_environment(options)
     words = _read_placeholders(venv)
@@ -147,7 +145,7 @@ def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
 
 def _read_placeholders(venv: Path) -> dict[str, str]:
     """Return values for the placeholders in suggested commands."""
-    words = {"uv": quote_word(uv_program())}
+    words = {"uv": "uv"}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = create_hint_placeholders(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):

@@ -10,8 +10,6 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-import click
-
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
@@ -19,7 +17,7 @@ from gpuinstall.base.files import check_output, write_in_place
 from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import COMMANDS, Outcome, define_command
+from gpuinstall.cli.outcome import Outcome, define_command, define_group
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.dockerfile import (
     BOOTSTRAP,
@@ -51,14 +49,14 @@ _EXPORT_HEADER_PATTERN = (
 )
 """Pattern for the start of exported files, which may be overwritten."""
 
-command = click.Group("export", help=COMMANDS["export"])
-_define_command = partial(define_command, group=command)
+export_command = define_group("export")
+_define_command = partial(define_command, group=export_command)
 
 
 def _add_format_command(name: str, text: str, write: Callable[[Lock], str]) -> None:
     """Add a command that exports one lock file."""
 
-    @_define_command(name, *_LOCK_OPTIONS, text=text)
+    @_define_command(*_LOCK_OPTIONS, name=name, help=text)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
         # Constraints do not select sources or files.
@@ -85,13 +83,12 @@ _add_format_command(
 
 
 @_define_command(
-    "dockerfile",
     *_LOCK_OPTIONS,
     "any_lock",
     "with_servers",
-    text="Write a Dockerfile that installs the lock file.",
 )
-def _export_dockerfile(options: CommandOptions) -> Outcome:
+def _dockerfile(options: CommandOptions) -> Outcome:
+    """Write a Dockerfile that installs the lock file."""
     extras = options.with_servers
     # An image is for Linux, and is often built on a machine without a GPU.
     lock_command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
@@ -122,12 +119,11 @@ def _export_dockerfile(options: CommandOptions) -> Outcome:
 
 
 @_define_command(
-    "uv",
     *_LOCK_OPTIONS,
     "torch_index",
-    text="Write tables for pyproject.toml, with one group per backend.",
 )
-def _export_uv_tables(options: CommandOptions) -> Outcome:
+def _uv(options: CommandOptions) -> Outcome:
+    """Write tables for pyproject.toml, with one group per backend."""
     locks = _read_locks(options, takes_several=True)
     configured = read_config(Path.cwd()).sourcing.torch_index
     index = validate_torch_index(options.sourcing.torch_index or configured)
@@ -135,11 +131,10 @@ def _export_uv_tables(options: CommandOptions) -> Outcome:
 
 
 @_define_command(
-    "needs",
     *_LOCK_OPTIONS,
-    text="Write the minimum driver, CUDA, GPUs, and glibc.",
 )
-def _export_needs(options: CommandOptions) -> Outcome:
+def _needs(options: CommandOptions) -> Outcome:
+    """Write the minimum driver, CUDA, GPUs, and glibc."""
     needs: list[MachineNeeds] = []
     for lock in _read_locks(options, takes_several=True):
         needs += find_machine_needs(lock, load_catalog())

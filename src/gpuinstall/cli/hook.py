@@ -56,13 +56,12 @@ _CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"
 
 
 @define_command(
-    "hook",
     "torch_index",
     "remove",
     uses_project=False,
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
-def command(options: CommandOptions, tool: str) -> Outcome:
+def hook_command(options: CommandOptions, tool: str) -> Outcome:
     """Add or remove settings that let pip or uv install compatible builds."""
     # Follow a link, as pip and uv do when they read the file.
     file = real_path(find_user_file(tool, os.environ))

@@ -18,7 +18,6 @@ from gpuinstall.base.environment_paths import (
 )
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path, is_inside
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import detect_shell, format_activation, quote_word
@@ -27,6 +26,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
     check_environment_trust,
     check_program_environment,
+    find_environment,
     report_active_environment,
     report_owner,
 )
@@ -40,7 +40,6 @@ from gpuinstall.cli.options import (
     is_on_command_line,
 )
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
-from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_vacant, is_virtual
 from gpuinstall.environments.records import check_start, format_undo_command
 from gpuinstall.install.install import InstallResult, dry_run, install
@@ -71,7 +70,6 @@ _EXCLUDED_BY_INTO = (
 
 
 @define_command(
-    "install",
     *REQUEST_OPTIONS,
     "only",
     "venv",
@@ -82,7 +80,7 @@ _EXCLUDED_BY_INTO = (
     "replace",
     "discard_previous",
 )
-def command(options: CommandOptions) -> Outcome:
+def install_command(options: CommandOptions) -> Outcome:
     """Install packages into a managed or an unmanaged environment."""
     _check_into_options(options)
     # Users type "install --into venv", and the index has packages named venv and env.
@@ -98,7 +96,7 @@ def command(options: CommandOptions) -> Outcome:
         named = options.python
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
-        python = find_trusted_interpreter(named, options.venv, options.terminal)
+        python = find_trusted_interpreter(options, named)
         with options.open_project() as project:
             project.reporter.step("Machine", format_machine(project.machine))
             selected = InstallOptions(python=python, attempts=1)
@@ -137,8 +135,7 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
 
     Args:
         python: The value of ``--python``. Empty or None: not given.
-        venv: The value of ``--venv``. If it does not exist, the environment of the
-            folder's application is used.
+        venv: The environment without ``--python``.
 
     Raises:
         UsageError: The interpreter does not exist.
@@ -146,9 +143,6 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     if python:
         return find_interpreter(python)
     folder = follow_redirect(venv).absolute()
-    application = find_application(folder.parent)
-    if application and not isdir(folder):
-        folder = application.environment
     own = interpreter(folder)
     # verify reports an environment whose Python is missing.
     if isfile(own) or is_virtual(folder):
@@ -160,21 +154,18 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     )
 
 
-def find_trusted_interpreter(
-    python: str | None, venv: Path, reporter: Reporter
-) -> Path:
+def find_trusted_interpreter(options: CommandOptions, python: str | None) -> Path:
     """Return the interpreter that the user selects, which may be started.
 
     Args:
-        python: The value of ``--python``; see ``find_existing_interpreter``.
-        venv: The value of ``--venv``.
-        reporter: Reports an interpreter that is started in a project.
+        options: The options, which select the environment without ``python``.
+        python: The value of ``--python``. Empty or None: not given.
 
     Raises:
         UsageError: The interpreter does not exist, or is not trusted.
     """
-    target = find_existing_interpreter(python, venv)
-    folder = environment_folder(target)
+    target = find_existing_interpreter(python, find_environment(options))
+    folder, reporter = environment_folder(target), options.terminal
     if not python:
         check_environment_trust(folder, reporter)
         return target
@@ -326,7 +317,6 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
 
 
 @define_command(
-    "remove",
     "venv",
     "dry_run",
     *SOURCING_OPTIONS,
@@ -347,7 +337,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 
 
 @define_command(
-    "sync",
     "venv",
     "target",
     "wheels",

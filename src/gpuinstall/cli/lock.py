@@ -68,7 +68,6 @@ class LockGroup(click.Group):
 
 
 @define_command(
-    "lock",
     *REQUEST_OPTIONS,
     "only",
     "upgrade",
@@ -81,7 +80,7 @@ class LockGroup(click.Group):
     invoke_without_command=True,
     subcommand_metavar="",
 )
-def command(options: CommandOptions) -> Outcome:
+def lock_command(options: CommandOptions) -> Outcome:
     """Write lock files, or report how they would change."""
     return change_locks(options, machine=options.read_other_machine())
 
@@ -159,16 +158,14 @@ def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[
 
 
 @define_command(
-    "check",
     *REQUEST_OPTIONS,
     "only",
     "same",
     "targets",
-    group=command,
-    text="Check that the lock files are up to date; if not, exit with 6.",
+    group=lock_command,
 )
 def check_command(options: CommandOptions) -> Outcome:
-    """Compare lock files with the request, the index, and each other."""
+    """Check that the lock files are up to date; if not, exit with 6."""
     with options.open_project(is_read_only=True) as project:
         session = project.open_session()
         locks = project.contents.locks
@@ -217,15 +214,13 @@ def check_command(options: CommandOptions) -> Outcome:
 
 
 @define_command(
-    "download",
     "folder",
     "torch_index",
     "offline",
-    group=command,
-    text="Download all locked files into DIR, for sync --wheels.",
+    group=lock_command,
 )
 def download_command(options: CommandOptions) -> Outcome:
-    """Download the files of the lock files, and verify their hashes."""
+    """Download all locked files into DIR, for sync --wheels."""
     folder = options.folder
     with options.open_project(is_read_only=True) as project:
         locks = project.contents.locks.check()

@@ -10,8 +10,6 @@ import os
 import re
 import sys
 from contextvars import copy_context
-from importlib import import_module
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +32,11 @@ from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import redact
 from gpuinstall.base.version import __version__
-from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, print_error
+from gpuinstall.cli.commands import COMMAND_GROUPS, COMMANDS, load_command
+from gpuinstall.cli.options import OPTIONS_WITH_VALUES
+from gpuinstall.cli.outcome import print_error
 from gpuinstall.cli.terminal import CURRENT_TERMINAL, Terminal
 
-_MODULES = {
-    "remove": "install",
-    "sync": "install",
-    "report": "probe",
-}
-"""Modules that contain several commands."""
 ALIASES = {"add": "install", "uninstall": "remove"}
 """Commands of gpuinstall by the equivalent command of pip and uv."""
 _SAME_OPTIONS = {
@@ -79,14 +73,6 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of every click context, so that click adds one help option."""
 
 
-def load_command(name: str) -> click.Command:
-    """Import the click command with a name from its module."""
-    module = import_module(f"gpuinstall.cli.{_MODULES.get(name, name)}")
-    attribute = f"{name}_command" if name in _MODULES else "command"
-    command: click.Command = getattr(module, attribute)
-    return command
-
-
 class LazyCommandGroup(click.Group):
     """Command group that imports the module of each command on first use."""
 
@@ -109,7 +95,7 @@ class LazyCommandGroup(click.Group):
         for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
                 formatter.write_dl(
-                    [(f"{name:<{width}}", text) for name, text in commands.items()]
+                    [(f"{name:<{width}}", text) for name, (_, text) in commands.items()]
                 )
 
 
@@ -128,14 +114,10 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
     tighten_umask()
     use_private_tmpdir()
-    # Other commands in this process must not use the terminal of this command.
-    return copy_context().run(_run_and_print_path_command, arguments)
-
-
-def _run_and_print_path_command(arguments: list[str]) -> int:
     if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
         _print_path_command(arguments)
-    return _run_and_report(arguments)
+    # Other commands in this process must not use the terminal of this command.
+    return copy_context().run(_run_and_report, arguments)
 
 
 def _run_and_report(arguments: list[str]) -> int:
@@ -191,18 +173,16 @@ def _convert_usage_error(
     error: click.ClickException, arguments: list[str]
 ) -> UsageError:
     command = _find_command_name(arguments)
-    words = filter(None, ("gpuinstall", command, "--help"))
-    hint = " ".join(words)
-    for word in arguments:
+    hint = " ".join(filter(None, ("gpuinstall", command, "--help")))
+    for number, word in enumerate(arguments):
         option, equals, value = word.partition("=")
-        same = _SAME_OPTIONS.get(option)
-        if same and f"'{option}'" in error.format_message():
-            own = [
-                f"{same}{equals}{value}" if one == word else one for one in arguments
-            ]
+        if f"'{option}'" not in error.format_message():
+            continue
+        hint = _OTHER_WORDS.get(option, hint)
+        if option in _SAME_OPTIONS:
+            own = list(arguments)
+            own[number] = f"{_SAME_OPTIONS[option]}{equals}{value}"
             hint = redact(join_command(["gpuinstall", *own]))
-        elif f"'{option}'" in error.format_message():
-            hint = _OTHER_WORDS.get(option, hint)
     if command == "sync":
         from gpuinstall.lock.request.declaration import suggest_lock_command
 
@@ -231,11 +211,24 @@ def _run_command(arguments: list[str]) -> int:
         return 0 if error.ctx.parent is None else UsageError.exit_code
 
 
+def split_command_line(arguments: list[str]) -> tuple[list[str], str, list[str]]:
+    """Split a command line into leading options, command, and other words.
+
+    uv and pip allow options before the command. The command can be unknown.
+    """
+    words = list(arguments)
+    options: list[str] = []
+    while words and words[0].startswith("-"):
+        has_value = words[0] in OPTIONS_WITH_VALUES
+        options += words[: 1 + has_value]
+        del words[: 1 + has_value]
+    command, *rest = words or [""]
+    return options, ALIASES.get(command, command), rest
+
+
 def _move_command_first(arguments: list[str]) -> list[str]:
-    """Move leading options after the command. uv and pip allow both orders."""
-    options = list(takewhile(lambda word: word.startswith("-"), arguments))
-    word, *words = arguments[len(options) :] or [""]
-    command = ALIASES.get(word, word)
+    """Move leading options after the command."""
+    options, command, words = split_command_line(arguments)
     if command not in COMMANDS or {"-V", "--version"} & {*options}:
         return arguments
     if words and words[0] in getattr(load_command(command), "commands", ()):
@@ -336,5 +329,5 @@ def _find_machine_error(error: Exception) -> InstallationError | None:
 
 def _find_command_name(arguments: list[str]) -> str:
     """Return the name of the command in a command line, or ""."""
-    names = (ALIASES.get(word, word) for word in arguments)
-    return next((name for name in names if name in COMMANDS), "")
+    _, command, _ = split_command_line(arguments)
+    return command if command in COMMANDS else ""

@@ -224,7 +224,7 @@ class CommandOptions:
     )
     into: bool = _define_option(
         "--into",
-        "Use another tool's environment: --python PATH or --venv DIR (default: the environment of the folder's application).",
+        "Use another tool's environment: --python PATH or --venv DIR (default: the active one, or the only one in the folder).",
     )
     dry_run: bool = _define_option(
         "--dry-run", "Show the changes and the download size, without making changes."
@@ -568,6 +568,13 @@ _OPTION_ROWS = {
     for name, row in vars(CommandOptions).items()
     if isinstance(row, _OptionRow)
 }
+OPTIONS_WITH_VALUES = {
+    word
+    for row in _OPTION_ROWS.values()
+    for word in row.words
+    if not row.settings["is_flag"]
+}
+"""The spellings of options that are followed by a value."""
 VARIABLE_OPTIONS = tuple(
     name for name in REQUEST_OPTIONS if "envvar" in _OPTION_ROWS[name].settings
 )

@@ -16,6 +16,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MAX_NAMES, sanitize
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import enter_project_folder
+from gpuinstall.cli.commands import COMMANDS
 from gpuinstall.cli.options import (
     OUTPUT_OPTIONS,
     CommandOptions,
@@ -31,33 +32,6 @@ from gpuinstall.cli.terminal import (
 
 Row = tuple[str, str]
 """Line of output with a label and a text."""
-COMMAND_GROUPS: dict[str, dict[str, str]] = {
-    "Every day": {
-        "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",
-        "remove": "Remove packages, and dependencies that nothing else requires.",
-        "run": "Run a command in the environment without activating it.",
-        "doctor": "Find problems with the machine, environment, and project, and print commands that fix them.",
-        "explain": "Look up an error message.",
-        "verify": "Run kernels on every GPU, in any environment with PyTorch.",
-        "plan": "Show which build a machine gets and why, without changing anything.",
-    },
-    "Teams": {
-        "lock": "Write a lock file for each target, or for this machine.",
-        "sync": "Install exactly the lock file that fits this machine.",
-        "export": "Convert lock files for pip, uv, conda, and Docker.",
-        "hook": "Configure pip or uv to select builds that run on this machine.",
-    },
-    "More": {
-        "probe": "Show the GPUs, driver, and system, and their problems.",
-        "report": "Summarize the results that cluster nodes recorded.",
-        "env": "List, roll back, and remove environments.",
-        "self": "Remove gpuinstall itself.",
-    },
-}
-"""Help texts of all commands, in the groups and order of ``--help``."""
-COMMANDS: dict[str, str] = {}
-for _commands in COMMAND_GROUPS.values():
-    COMMANDS.update(_commands)
 
 
 class Outcome(Value):
@@ -76,9 +50,8 @@ class Outcome(Value):
 
 
 def define_command(
-    name: str,
     *rows: str,
-    text: str | None = None,
+    name: str = "",
     hidden: Sequence[str] = (),
     group: Any = None,
     uses_project: bool = True,
@@ -91,20 +64,21 @@ def define_command(
     command prints the outcome and returns the exit status.
 
     Args:
-        name: The name of the command.
-        rows: Its options, by name in ``CommandOptions``.
-        text: Its help. None: the text in ``COMMANDS``.
+        rows: The options of the command, by name in ``CommandOptions``.
+        name: The name of the command. Empty: the name of its function.
         hidden: Options that only their environment variables set.
         group: The click group of the command. Its name is in the JSON document.
         uses_project: Whether the command runs in the nearest folder with a request
             instead of the working folder.
-        settings: Additional arguments of ``click.command``.
+        settings: Additional arguments of ``click.command``. The default help of a
+            subcommand is the docstring of its function.
     """
     names = (*rows, *hidden, *OUTPUT_OPTIONS)
-    top = group.name if group else name
-    text = text or COMMANDS[name]
 
     def decorate(function: Callable[..., Outcome]) -> Any:
+        own_name = name or function.__name__.strip("_").removesuffix("_command")
+        top = group.name if group else own_name
+
         @functools.wraps(function)
         def call(**kwargs: Any) -> int:
             terminal = Terminal(**{row: kwargs[row] for row in OUTPUT_OPTIONS})
@@ -130,9 +104,16 @@ def define_command(
         # click adds the parameters from the function's own decorators.
         params = [make_parameter(row, is_hidden=row in hidden) for row in names]
         command = (group or click).command
-        return command(name, help=text, params=params, **settings)(call)
+        if group is None:
+            settings.setdefault("help", COMMANDS[own_name][1])
+        return command(own_name, params=params, **settings)(call)
 
     return decorate
+
+
+def define_group(name: str) -> click.Group:
+    """Return an empty group of commands."""
+    return click.Group(name, help=COMMANDS[name][1])
 
 
 def make_error_outcome(error: GpuInstallError) -> Outcome:

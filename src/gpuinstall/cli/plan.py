@@ -32,14 +32,13 @@ from gpuinstall.project.request import read_request
 
 
 @define_command(
-    "plan",
     *[name for name in REQUEST_OPTIONS if name != "relax"],
     "only",
     "machine",
     *MACHINE_OPTIONS,
     "all_builds",
 )
-def command(options: CommandOptions) -> Outcome:
+def plan_command(options: CommandOptions) -> Outcome:
     """Select a torch build for this machine or another one."""
     newest = None
     if options.gpu_names:

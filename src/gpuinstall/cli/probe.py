@@ -17,12 +17,11 @@ from gpuinstall.cli.terminal import Terminal
 
 
 @define_command(
-    "probe",
     "machine",
     "record",
     uses_project=False,
 )
-def command(options: CommandOptions) -> Outcome:
+def probe_command(options: CommandOptions) -> Outcome:
     """Report the GPUs, the driver, and their problems."""
     from gpuinstall.machine.probe import read_machine
 
@@ -70,7 +69,6 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
 
 
 @define_command(
-    "report",
     "folder",
     "nodes",
     uses_project=False,

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 
 @define_command(
-    "run",
     "venv",
     "any_lock",
     "proof",
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
-def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
+def run_command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     """Check the environment, and replace this process with the command."""
     command_words = list(words)
     if words[0].endswith(".py") and isfile(words[0]):

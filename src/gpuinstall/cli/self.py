@@ -9,8 +9,6 @@ from contextlib import suppress
 from os.path import exists
 from pathlib import Path
 
-import click
-
 from gpuinstall.base.advice import NOTE, find_command_file, find_tool_folder
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
@@ -23,14 +21,14 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import detect_shell, format_path_command, quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
+from gpuinstall.cli.outcome import Outcome, confirm, define_command, define_group
 
 _TOOL_PATTERN = r"\d[\w.]*-[0-9a-f]{12}"
 """A pattern for the names of environments that bootstrap.py created."""
 _LEFTOVER_PATTERN = r"\.new-\w{8}"
 """A pattern for folders that an interrupted bootstrap.py did not remove."""
 
-command = click.Group("self", help=COMMANDS["self"])
+self_command = define_group("self")
 
 
 def make_path_command() -> str | None:
@@ -47,13 +45,15 @@ def make_path_command() -> str | None:
 
 
 @define_command(
-    "uninstall",
     "yes",
-    group=command,
+    group=self_command,
     uses_project=False,
-    text="Remove gpuinstall and its caches. Environments and lock files are kept.",
 )
 def _uninstall(options: CommandOptions) -> Outcome:
+    """Remove gpuinstall and its caches.
+
+    Environments and lock files are kept.
+    """
     home = find_tool_folder()
     # Windows cannot remove a running program.
     if home is None or os.name == "nt":

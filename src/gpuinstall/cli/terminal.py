@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gpuinstall.base.advice import PROGRAM, convert_for_shell, expand_hint
+from gpuinstall.base.advice import PROGRAM, expand_hint
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Progress, Reporter
-from gpuinstall.base.shell import detect_shell, join_command
+from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.cli.commands import format_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,7 +99,7 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        text = _wrap_text(sanitize(text), head, self.out)
+        text = _wrap_text(format_text(text), head, self.out)
         self.print_block(self._style_head(head, self.out, style) + text)
 
     def print_block(self, text: str) -> None:
@@ -117,8 +118,6 @@ class Terminal(Reporter, Value):
 
     def print_field(self, label: str, text: str) -> None:
         """Print one labeled line of the result."""
-        if label in _COMMAND_LABELS:
-            text = convert_for_shell(text, detect_shell(os.environ))
         self.print_line(f" {text}", head=f"{label:<11}")
 
     def print_rows(
@@ -132,7 +131,9 @@ class Terminal(Reporter, Value):
         """
         for label, text in rows:
             if text:
-                self.print_block(_format_hanging_indent(f"{label:<{width}}", text))
+                head = f"  {label:<{width}} "
+                lines = format_text(text, "\n").replace("\n", "\n" + " " * len(head))
+                self.print_block(head + lines)
 
     def print_finding(self, finding: Finding) -> None:
         """Print a problem with its cause, evidence, and fix."""
@@ -181,9 +182,7 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._write_event("step", label=label, text=text, seconds=seconds)
             return
-        if label in _COMMAND_LABELS:
-            text = convert_for_shell(text, detect_shell(os.environ))
-        text = sanitize(text)
+        text = format_text(text)
         if seconds is not None:
             # Align the ends of all times.
             text += f"{format_duration(seconds):>{max(9, LINE_WIDTH - 12 - len(text))}}"
@@ -202,7 +201,7 @@ class Terminal(Reporter, Value):
             self._write_event("warning", text=text)
         elif not self.quiet and text not in self.printed_warnings:
             self.printed_warnings.add(text)
-            self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
+            self._show(f" {format_text(text)}", head="warning:", fg="yellow")
 
     def fault(self, error: GpuInstallError) -> None:
         """Print an error with its cause, evidence, and fix."""
@@ -353,10 +352,3 @@ def make_finding_with_hints(error: GpuInstallError) -> Finding:
     command = [word for word in words[:end] if word not in _JSON_OPTIONS]
     lines = expand_hint(error.hint or "", command, words[end:], options)
     return replace(error.finding, fixes=lines)
-
-
-def _format_hanging_indent(label: str, text: str) -> str:
-    """Format a labeled text, and indent its lines after the first line."""
-    head = f"  {label} "
-    lines = sanitize(convert_for_shell(text, detect_shell(os.environ)), "\n")
-    return head + lines.replace("\n", "\n" + " " * len(head))

@@ -51,7 +51,6 @@ PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
 
 
 @define_command(
-    "verify",
     "interpreter",
     "venv",
     "deep",
@@ -59,12 +58,12 @@ PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
     "bench",
     "record",
 )
-def command(options: CommandOptions) -> Outcome:
+def verify_command(options: CommandOptions) -> Outcome:
     """Verify an environment, and measure GPU speed with ``--bench``."""
-    python, venv = options.interpreter, find_environment(options)
-    if not python:
+    if not options.interpreter:
+        venv = find_environment(options)
         report_active_environment(["verify"], venv, options.terminal)
-    target = find_trusted_interpreter(python, venv, options.terminal)
+    target = find_trusted_interpreter(options, options.interpreter)
     folder = environment_folder(target)
     machine = read_machine(options.terminal)
     options.read_machine = machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os.path import exists, isdir, isfile
+from os.path import exists, isdir
 from pathlib import Path
 
 from gpuinstall.base.values import Value
@@ -51,15 +51,15 @@ def find_started_environment(folder: Path) -> Path | None:
     """Return the environment that the programs of a folder use.
 
     Returns:
-        The environment, or None for ``.venv``, which may be missing.
+        The application's environment, or the only one in the folder. None for
+        ``.venv``, which may be missing.
     """
     application = find_application(folder)
     if application:
         return application.environment
-    if not exists(folder / ".venv"):
-        for name in ("venv", "env"):
-            if isfile(folder / name / "pyvenv.cfg"):
-                return folder / name
+    found = [*folder.glob("[!.]*/pyvenv.cfg")]
+    if len(found) == 1 and not exists(folder / ".venv"):
+        return found[0].parent
     return None
 
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from os.path import exists, isdir, isfile
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.advice import uv_program
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import (
     WORK,
@@ -254,7 +253,7 @@ def create_hint_placeholders(python: Path) -> dict[str, str]:
     venv = environment_folder(python)
     place = find_final_path(venv)
     words = {
-        "uv": quote_word(uv_program()),
+        "uv": "uv",
         "python": quote_word(place / python.relative_to(venv)),
         "prefix": quote_word(place),
         "at": f" --venv {quote_word(place)}",

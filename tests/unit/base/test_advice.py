@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from gpuinstall.base.advice import convert_for_shell, expand_hint
+from gpuinstall.base.advice import expand_hint
 from gpuinstall.base.text import join_names
 from gpuinstall.catalog.failures.problems import load_packages, load_repositories
 from gpuinstall.catalog.failures.table import (
@@ -15,6 +15,7 @@ from gpuinstall.catalog.failures.table import (
     load_lookalikes,
     load_problems,
 )
+from gpuinstall.cli import commands
 from tests.lab.advice import check_hint_line
 from tests.lab.clone import ROOT
 
@@ -58,8 +59,9 @@ def test_hints_omit_options_that_the_command_lacks():
         ("powershell", "$env:A = 'b c'   # why"),
     ],
 )
-def test_hints_set_variables_in_the_shell_syntax(shell, line):
-    assert convert_for_shell("export A='b c'   # why", shell) == line
+def test_hints_set_variables_in_the_shell_syntax(shell, line, monkeypatch):
+    monkeypatch.setattr(commands, "detect_shell", lambda _environ: shell)
+    assert commands.format_text("export A='b c'   # why") == line
 
 
 def test_list_of_eight_names_is_shortened_to_six():
@@ -111,17 +113,21 @@ def test_every_source_hint_is_prose_or_valid_command():
         assert "--torch-index URL" not in line
 
 
-@pytest.mark.parametrize("shell", ["sh", "powershell"])
-def test_hint_contains_path_of_program_off_path(shell, tmp_path, monkeypatch):
-    hint = "gpuinstall sync\ncd p && uv pip list\nrun gpuinstall verify\nexport A=1"
-    names = ("gpuinstall", "uv")
+@pytest.mark.parametrize(("shell", "sign"), [("sh", ""), ("powershell", "& ")])
+def test_command_contains_path_of_program_off_path(shell, sign, tmp_path, monkeypatch):
+    text = "gpuinstall sync\ncd p && uv pip list\nto use it: uv pip list; run gpuinstall verify"
+    prose = "gpuinstall does not build it\nuv pips\npython -m gpuinstall.cli, or /x/gpuinstall run"
+    monkeypatch.setattr(commands, "detect_shell", lambda _environ: shell)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "a b" / "python"))
+    monkeypatch.setattr(commands, "uv", lambda: tmp_path / "a b" / "uv")
     monkeypatch.setenv("PATH", str(tmp_path))
-    lines = convert_for_shell(hint, shell).splitlines()
-    for line, name in zip(lines, names, strict=False):
-        assert re.search(rf"(^|&& ){sys.prefix}/bin/{name} (sync|pip list)$", line)
-    assert lines[2] == "run gpuinstall verify"
+    paths = {name: f"{sign}'{tmp_path}/a b/{name}'" for name in ("gpuinstall", "uv")}
 
-    for name in names:
+    expected = re.sub("gpuinstall|uv", lambda name: paths[name[0]], text)
+    assert commands.format_text(text, "\n") == expected
+    assert commands.format_text(prose, "\n") == prose
+
+    for name in paths:
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o755)
-    assert convert_for_shell(hint, "sh") == hint
+    assert commands.format_text(text, "\n") == text

@@ -12,8 +12,8 @@ from gpuinstall.cli.active import (
     find_active_environment,
     report_active_environment,
 )
+from gpuinstall.cli.commands import load_command
 from gpuinstall.cli.install import format_activation_command
-from gpuinstall.cli.main import load_command
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 

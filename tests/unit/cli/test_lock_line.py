@@ -4,7 +4,7 @@ import click
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.lock import command
+from gpuinstall.cli.lock import lock_command as command
 from gpuinstall.cli.main import run_command_line
 
 NAMES = command.commands

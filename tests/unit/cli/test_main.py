@@ -8,8 +8,8 @@ import pytest
 from gpuinstall import __version__
 from gpuinstall.base import process
 from gpuinstall.base.errors import InternalError
-from gpuinstall.cli.main import load_command, run_command_line
-from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS
+from gpuinstall.cli.commands import COMMAND_GROUPS, COMMANDS, load_command
+from gpuinstall.cli.main import run_command_line
 from tests.lab.clone import ROOT
 
 

@@ -11,7 +11,6 @@ from functools import partial
 
 from packaging.version import Version
 
-from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement, requirement_names
@@ -345,10 +344,8 @@ def _explain_added_torch(resolver: Resolver) -> Conflict | None:
         venv = "env-without-torch"
         options = [word for file in files for word in ("-r", file)]
         python = resolver_input.python
-        create = join_command([uv_program(), "venv", "--python", python, venv])
-        install = join_command(
-            [uv_program(), "pip", "install", "--python", venv, *options]
-        )
+        create = join_command(["uv", "venv", "--python", python, venv])
+        install = join_command(["uv", "pip", "install", "--python", venv, *options])
         hint = (
             f"{create}\n{install}   # installs it without torch, and without gpuinstall"
         )

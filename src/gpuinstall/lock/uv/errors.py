@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.shell import quote_word
@@ -332,7 +331,7 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
             continue
         # uv does not always report the file name.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
-        names["uv"] = quote_word(uv_program())
+        names["uv"] = "uv"
         names["place"] = quote_word(found.groupdict().get("place") or ".")
         hint = row.hint
         if row.code == "network":

@@ -17,6 +17,8 @@ from gpuinstall.base.values import Value
 
 WORK = ".gpuinstall"
 """The name of a work folder in an environment, or its suffix next to one."""
+JOURNAL = "journal.json"
+"""The file that describes a change."""
 _STAGING = "staging-"
 _LONGEST_PATH = 4096
 # Do not use the process ID: all runs in a container can have the same one.

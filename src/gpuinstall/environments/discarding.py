@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import WORK, packages_folders
+from gpuinstall.base.environment_paths import JOURNAL, WORK, packages_folders
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors
 from gpuinstall.base.removal import (
@@ -29,9 +29,6 @@ from gpuinstall.environments.ownership import (
     is_environment,
 )
 from gpuinstall.environments.packages import read_packages
-
-JOURNAL = "journal.json"
-"""The file that describes a change."""
 
 
 def discard_folder(

@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from os.path import exists
 from pathlib import Path
+from time import time_ns
 
 from gpuinstall.base.environment_paths import (
     WORK,
@@ -34,7 +35,7 @@ from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.running import is_running
+from gpuinstall.environments.running import find_running_owner
 
 MAX_IDENTITIES = 64
 """The maximum number of identities that are recorded for a path.
@@ -139,10 +140,15 @@ def _is_locked(place: EnvironmentPaths) -> bool:
         descriptor = os.open(place.lock_file, flags)
     except OSError:
         return False
+    is_locked = False
     try:
-        return not try_lock(descriptor)
-    except OSError:
-        return is_running(place.owner_file)
+        # A file system may have no locks.
+        with suppress(OSError):
+            is_locked = try_lock(descriptor)
+            if not is_locked:
+                return True
+        owner = find_running_owner(place, time_ns(), is_locked=is_locked)
+        return owner is not None
     finally:
         os.close(descriptor)
 

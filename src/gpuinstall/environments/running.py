@@ -5,58 +5,107 @@ On a file system without locks, the file with its identity is the lock.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 
-from gpuinstall.base.files import read_document
-from gpuinstall.environments.stamp import read_boot_id
+from gpuinstall.base.codec import read_object, write_object
+from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
+from gpuinstall.base.files import read_json
+from gpuinstall.base.values import Value
+from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
 ABANDONED_S = 600
 """The seconds after which an untouched file belongs to no running command."""
 
 
-def describe_process() -> str:
-    """Return the process ID, host, boot, and start time of this process."""
-    number = os.getpid()
-    lines = (
-        f"process {number} on {platform.node()}",
-        _read_system(),
-        _read_start(number),
-    )
-    return "\n".join(lines)
+class Owner(Value):
+    """A process that changes an environment."""
+
+    pid: int
+    host: str
+    boot: str
+    """The boot ID, which containers of a host share. Empty if unknown."""
+    namespace: str
+    """The namespace in which the process ID is valid. Empty if unknown."""
+    start: str
+    """The start time of the process. Empty if unknown."""
+
+    @classmethod
+    def here(cls) -> Owner:
+        """Return this process."""
+        number = os.getpid()
+        start = _read_start(number)
+        return cls(number, platform.node(), read_boot_id(), _read_namespace(), start)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    def to_json(self) -> str:
+        """Return the text of the file with this identity."""
+        return json.dumps(write_object(self))
 
 
-def read_owner(file: Path) -> list[str]:
-    """Return the process, boot, and start time in a file, or an empty list."""
+def read_owner(place: EnvironmentPaths) -> Owner | None:
+    """Return the process that locked an environment last, if known."""
     with suppress(OSError, ValueError):
-        lines = read_document(file, file.parent).split("\n")
-        if len(lines) == 3 and lines[0].split()[1].isdigit():
-            return lines
-    return []
+        return read_object(Owner, read_json(place.owner_file, place.work))
+    return None
 
 
-def is_running(file: Path) -> bool:
-    """Return whether the process that wrote a file may still be running.
+def find_running_owner(
+    place: EnvironmentPaths, now_ns: int, *, is_locked: bool
+) -> Owner | None:
+    """Return the process that may still be changing an environment, if any.
 
-    Processes of other containers and hosts touch the file.
+    Locks of other hosts may be invisible, but a running command touches its files.
+
+    Args:
+        place: The environment.
+        now_ns: The current time of the file system, whose clock may differ from this host's.
+        is_locked: Whether this process has locked the environment's lock file.
     """
-    with suppress(OSError, ValueError):
-        is_new = time.time() - file.stat().st_mtime < ABANDONED_S
-        name, system, start = read_owner(file)
-        if start and system == _read_system():
-            return _read_start(int(name.split()[1])) == start
-        return is_new
-    return False
+    owner, here = read_owner(place), Owner.here()
+    # An earlier lock of this process may have failed to remove the file.
+    if owner is None or (is_locked and owner == here):
+        return None
+    touched_ns = read_touched(place)
+    is_new = now_ns - touched_ns < ABANDONED_S * 10**9
+    restart_ns = read_restart_time(owner.boot)
+    if restart_ns:
+        is_restarted = owner.host == here.host and touched_ns < restart_ns
+        may_run = is_new and not is_restarted
+    elif owner.start and owner.namespace == here.namespace:
+        may_run = _read_start(owner.pid) == owner.start
+    else:
+        # Locks are visible in all containers of a host.
+        may_run = is_new and not is_locked
+    return owner if may_run else None
 
 
-def _read_system() -> str:
-    """Return the boot and the namespace in which a process ID is valid."""
+def read_touched(place: EnvironmentPaths) -> int:
+    """Return the nanosecond time at which a command touched its files."""
+    journal = place.current_change / JOURNAL
+    file = journal if exists(journal) else place.owner_file
+    _, touched_ns, _ = read_file_stamp(str(file))
+    return touched_ns
+
+
+def read_restart_time(boot: str) -> int:
+    """Return the nanosecond time of a host restart after a boot, or 0."""
+    if boot == read_boot_id():
+        return 0
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _read_namespace() -> str:
     with suppress(OSError):
-        return f"{read_boot_id()} {Path('/proc/self/ns/pid').readlink()}"
-    return platform.node()
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
 
 
 def _read_start(number: int) -> str:

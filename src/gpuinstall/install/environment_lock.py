@@ -11,10 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os.path import exists
-from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors, try_lock, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
@@ -23,7 +22,13 @@ from gpuinstall.environments.environment import package_versions
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.rights import check_owner
-from gpuinstall.environments.running import describe_process, is_running, read_owner
+from gpuinstall.environments.running import (
+    Owner,
+    find_running_owner,
+    read_owner,
+    read_touched,
+)
+from gpuinstall.environments.stamp import read_boot_id
 from gpuinstall.install.journal import keep_touched
 from gpuinstall.install.transaction import (
     keep_previous,
@@ -69,9 +74,8 @@ def environment_lock(
     """
     with folder_lock(place, reporter, wait) as has_waited:
         was_unfinished = place.has_unfinished_change()
-        # If another host is changing the environment, its staging folder stays.
-        recover(place, reporter)
         try:
+            recover(place, reporter)
             keep_previous(place)
             remove_leftovers(place)
             yield has_waited, was_unfinished
@@ -183,20 +187,17 @@ def _file_lock(
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
-                    f"{place.venv} is still in use by {_read_owner(place)}",
+                    f"{place.venv} is still in use by {_name_owner(place)}",
                     hint="Wait for it to end; then run this command again",
                 )
             if not has_waited:
                 reporter.wait(
-                    f"waiting up to {wait:.0f} s for {_read_owner(place)}, which is using {place.venv}"
+                    f"waiting up to {wait:.0f} s for {_name_owner(place)}, which is using {place.venv}"
                 )
             has_waited = True
             time.sleep(0.05)
     try:
-        # A waiting command prints "another run" if this file is missing.
-        with suppress(InstallationError):
-            write_atomically(place.owner_file, describe_process(), is_cached=True)
-        with keep_touched(place.owner_file):
+        with keep_touched(place.owner_file, place.current_change / JOURNAL):
             yield has_waited
     finally:
         with defer_interrupts():
@@ -233,36 +234,80 @@ def _try_acquire(place: EnvironmentPaths, reporter: Reporter) -> int | None:
     except FileNotFoundError:
         # Another command removed the folder at this point.
         return None
+    is_acquired = False
     try:
-        is_locked = try_lock(descriptor)
+        is_acquired = _acquire(place, descriptor, reporter)
+    finally:
+        if not is_acquired:
+            os.close(descriptor)
+    return descriptor if is_acquired else None
+
+
+def _acquire(place: EnvironmentPaths, descriptor: int, reporter: Reporter) -> bool:
+    """Lock an open lock file, and write the owner file.
+
+    Returns:
+        Whether no other command uses the environment.
+
+    Raises:
+        UsageError: Another host may be changing the environment.
+        OSError: The owner file, which is the lock on this file system, cannot be written.
+    """
+    problem = None
+    try:
+        if not try_lock(descriptor):
+            return False
     except OSError as error:
         if error.errno not in _WITHOUT_LOCKS:
             raise
-        is_locked = _claim(place.owner_file)
-        if is_locked:
-            text = f"{place.work} is on a file system without locks ({error.strerror})"
-            reporter.warn(f"{text}; the file {place.owner_file.name} is the lock")
+        problem = error.strerror
     # The previous command removed the file before this one acquired the lock.
-    if is_locked and os.fstat(descriptor).st_nlink:
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _claim(file: Path) -> bool:
-    """Create the owner file as the lock, unless a running process did."""
-    if is_running(file):
+    if not os.fstat(descriptor).st_nlink:
         return False
-    remove_file(file)
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(describe_process())
-    except FileExistsError:
+    os.utime(place.lock_file)
+    now_ns = os.fstat(descriptor).st_mtime_ns
+    owner = find_running_owner(place, now_ns, is_locked=problem is None)
+    if owner:
+        if place.has_unfinished_change() and owner.boot != read_boot_id():
+            raise _create_elsewhere_error(place, owner)
         return False
+    if not _write_owner(place, is_lock=problem is not None):
+        return False
+    if problem:
+        text = f"{place.work} is on a file system without locks ({problem})"
+        reporter.warn(f"{text}; the file {place.owner_file.name} is the lock")
     return True
 
 
-def _read_owner(place: EnvironmentPaths) -> str:
+def _write_owner(place: EnvironmentPaths, *, is_lock: bool) -> bool:
+    """Write the owner file, and return whether this process may continue.
+
+    Args:
+        place: The environment.
+        is_lock: Whether the file is the lock. Otherwise, it shows other hosts that the command runs.
+    """
+    remove_file(place.owner_file)
+    try:
+        with place.owner_file.open("x", encoding="utf-8") as opened:
+            opened.write(Owner.here().to_json())
+    except OSError as error:
+        if is_lock and not isinstance(error, FileExistsError):
+            raise
+        return not is_lock
+    return True
+
+
+def _create_elsewhere_error(place: EnvironmentPaths, owner: Owner) -> UsageError:
+    touched_s = read_touched(place) // 10**9
+    clock = time.strftime("%H:%M:%S", time.localtime(touched_s))
+    return UsageError(
+        "change-elsewhere",
+        f"{place.venv} was being changed by {owner.host} at {clock}",
+        why="this host cannot determine whether that command is still running",
+        hint="Wait for it to end, or ten minutes after a crash; then run it again",
+    )
+
+
+def _name_owner(place: EnvironmentPaths) -> str:
     """Return the process that holds an environment's lock, if known."""
-    owner = read_owner(place.owner_file)
-    return owner[0] if owner else "another run"
+    return str(read_owner(place) or "another run")

@@ -24,7 +24,8 @@ from gpuinstall.environments.packages import (
     find_written_files,
     read_packages,
 )
-from gpuinstall.install.journal import Journal, RunningHost
+from gpuinstall.environments.stamp import read_boot_id
+from gpuinstall.install.journal import Journal
 
 
 class Change(Value):
@@ -85,7 +86,7 @@ def plan_change(
     packages = sorted({*before, *after})
     marker = NAME if os.path.lexists(place.root / NAME) else ""
     journal = Journal(
-        RunningHost.here(),
+        read_boot_id(),
         added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *filter(None, [marker])})),
         packages={

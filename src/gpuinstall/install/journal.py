@@ -21,8 +21,6 @@ import errno
 import hashlib
 import json
 import os
-import platform
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os.path import exists
@@ -31,7 +29,7 @@ from threading import Event, Thread
 from typing import Any
 
 from gpuinstall.base.codec import read_object, write_object
-from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
 from gpuinstall.base.files import (
     leads_outside,
     parse_json,
@@ -40,52 +38,19 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
-from gpuinstall.environments.discarding import JOURNAL
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
-from gpuinstall.environments.running import ABANDONED_S
-from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
+from gpuinstall.environments.stamp import read_file_stamp
 
 TOUCH_S = 30.0
 """The seconds between two updates of a running change's journal."""
 
 
-class RunningHost(Value):
-    """The host that started a change."""
-
-    name: str
-    boot: str
-    """The boot ID, which its containers share. Empty if unknown."""
-
-    @classmethod
-    def here(cls) -> RunningHost:
-        """Return this host."""
-        return cls(platform.node(), read_boot_id())
-
-    def read_restart_time(self) -> int:
-        """Return the nanosecond time of a later host restart, or 0."""
-        if self.boot == read_boot_id():
-            return 0
-        return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-    def may_run(self, touched_ns: int) -> bool:
-        """Return whether a change on another host may still be running.
-
-        On this host, the environment lock shows whether a change is running.
-
-        Args:
-            touched_ns: The time of the journal, in nanoseconds.
-        """
-        restart = self.read_restart_time()
-        is_restarted = self.name == platform.node() and touched_ns < restart
-        is_new = time.time_ns() - touched_ns < ABANDONED_S * 10**9
-        return restart > 0 and is_new and not is_restarted
-
-
 class Journal(Value):
     """Record of an environment change. Paths are relative to its root."""
 
-    host: RunningHost
+    boot: str
+    """The ID of the boot on which the change began. Empty if unknown."""
     added: Mapping[str, tuple[int, ...]] = {}
     """The new files with their size and modification time."""
     own: tuple[str, ...] = ()
@@ -202,12 +167,6 @@ def keep_touched(*files: Path) -> Iterator[None]:
         yield
     finally:
         done.set()
-
-
-def read_touched(folder: Path) -> int:
-    """Return the time at which a journal was last touched, in nanoseconds."""
-    _, touched_ns, _ = read_file_stamp(str(folder / JOURNAL))
-    return touched_ns
 
 
 def is_damaged(folder: Path) -> bool:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os.path import exists, isdir, islink
@@ -46,7 +45,6 @@ from gpuinstall.base.text import format_count, format_size, join_names, split_na
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.discarding import (
-    JOURNAL,
     discard,
     discard_folder,
     find_user_files,
@@ -58,6 +56,8 @@ from gpuinstall.environments.packages import (
     read_packages,
 )
 from gpuinstall.environments.records import format_undo_command
+from gpuinstall.environments.running import read_restart_time
+from gpuinstall.environments.stamp import read_boot_id
 from gpuinstall.install.file_change import (
     Change,
     check_inside,
@@ -67,14 +67,11 @@ from gpuinstall.install.file_change import (
 )
 from gpuinstall.install.journal import (
     Journal,
-    RunningHost,
     is_damaged,
     is_journal,
-    keep_touched,
     previous_files,
     read_folder_identity,
     read_journal,
-    read_touched,
     replaced_environment,
     sync_file_system,
     sync_folder,
@@ -100,10 +97,9 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
     place = change.place
     try:
         _write_journal(change)
-        with keep_touched(place.current_change / JOURNAL):
-            with _convert_file_errors(place):
-                saved = _apply(change)
-            yield
+        with _convert_file_errors(place):
+            saved = _apply(change)
+        yield
         _commit(place, change.journal, reporter, saved)
     except BaseException:
         # The next command completes the rollback.
@@ -413,7 +409,7 @@ def recover(
         is_own: Whether this process started the change.
 
     Raises:
-        UsageError: Another user or host started the change.
+        UsageError: Another user started the change.
         InstallationError: A file cannot be restored.
     """
     if not place.has_unfinished_change():
@@ -425,7 +421,7 @@ def recover(
             text = f"{aside} (an interrupted change with a damaged journal)"
             reporter.notice("Kept", text)
             return
-        journal = _read_recoverable(place, is_own=is_own)
+        journal = _read_recoverable(place)
         if _finish_change(place, journal, reporter, is_own=is_own) and not is_own:
             reporter.step("Rolled back", "an interrupted change")
 
@@ -458,7 +454,7 @@ def _finish_change(
     return True
 
 
-def _read_recoverable(place: EnvironmentPaths, *, is_own: bool) -> Journal:
+def _read_recoverable(place: EnvironmentPaths) -> Journal:
     """Read the journal of a change that this command may recover."""
     folder = place.current_change
     is_trusted = _is_trusted(folder, place)
@@ -474,15 +470,6 @@ def _read_recoverable(place: EnvironmentPaths, *, is_own: bool) -> Journal:
             f"{folder} is an interrupted change by {owner_of(folder)}",
             why="its journal could list any file of the environment for removal",
             hint=hint,
-        )
-    touched_ns = read_touched(folder)
-    if not is_own and journal.host.may_run(touched_ns):
-        clock = time.strftime("%H:%M:%S", time.localtime(touched_ns // 10**9))
-        raise UsageError(
-            "change-elsewhere",
-            f"{place.venv} was being changed by {journal.host.name} at {clock}",
-            why="this host cannot determine whether that command is still running",
-            hint="Wait for it to end, or ten minutes after a crash; then run it again",
         )
     return journal
 
@@ -547,7 +534,7 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
         return True
     _, written_ns = expected
     is_incomplete = status.st_mtime_ns <= written_ns and (
-        not status.st_size or status.st_ctime_ns < journal.host.read_restart_time()
+        not status.st_size or status.st_ctime_ns < read_restart_time(journal.boot)
     )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 
@@ -738,7 +725,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
         journal = Journal(
-            RunningHost.here(),
+            read_boot_id(),
             is_rebuild=True,
             is_from_previous=new == place.previous,
             identity=read_folder_identity(new),

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import sys
 import time
@@ -8,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
+from gpuinstall.environments import running
+from gpuinstall.environments.running import Owner
+from gpuinstall.install import environment_lock as locks
 from gpuinstall.install.environment_lock import environment_lock, folder_lock
 from tests.lab.listener import Listener
 from tests.unit.install.environments import write_files
@@ -172,21 +177,65 @@ def test_owner_file_is_the_lock_without_flock(place, tmp_path):
             environment_lock(place, Reporter(), wait=0.2),
         ):
             pass
-        text = place.owner_file.read_text()
+        here = json.loads(place.owner_file.read_text())
     assert list(tmp_path.iterdir()) == []
-    here, system, start = text.split("\n")
     # A process that has ended, and processes of another container
-    for owner, age, is_stale in (
-        (f"{here}\n{system}\n1", 0, True),
-        (f"{here}\nanother\n{start}", 0, False),
-        (f"{here}\nanother\n{start}", 601, True),
-        (text, 601, False),
+    for facts, age, is_stale in (
+        ({"start": "1"}, 0, True),
+        ({"namespace": "another"}, 0, False),
+        ({"namespace": "another"}, 601, True),
+        ({}, 601, False),
     ):
-        write_files(place.work, "owner")
-        place.owner_file.write_text(owner)
-        touched = time.time() - age
-        os.utime(place.owner_file, (touched, touched))
+        write_owner(place, {**here, **facts}, age)
         taken = []
         with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
-            taken.append(owner)
+            taken.append(facts)
         assert bool(taken) == is_stale
+
+
+def write_owner(place, owner, age=0.0):
+    write_files(place.work, "owner", text=json.dumps(owner))
+    touched = time.time() - age
+    os.utime(place.owner_file, (touched, touched))
+
+
+@pytest.fixture
+def private_locks(monkeypatch):
+    """Simulate hosts that do not see each other's locks."""
+    monkeypatch.setattr(locks, "try_lock", lambda _descriptor: True)
+
+
+PARENT = {"pid": os.getppid(), "start": running._read_start(os.getppid())}
+ELSEWHERE = {"host": "node7", "boot": "another"}
+
+
+@pytest.mark.usefixtures("private_locks")
+@pytest.mark.parametrize("facts", [PARENT, ELSEWHERE])
+def test_command_with_an_invisible_lock_is_not_disturbed(place, facts):
+    with environment_lock(place, Reporter(), wait=0):
+        write_files(place.staging, "file")
+        owner = replace(Owner.here(), **facts)
+        write_files(place.work, "owner", text=owner.to_json())
+        with (
+            pytest.raises(InstallationError, match="still in use by process"),
+            environment_lock(place, Reporter(), wait=0),
+        ):
+            pass
+        assert (place.staging / "file").exists()
+
+
+@pytest.mark.parametrize("clock", [0, 900])
+def test_recent_change_by_another_host_is_reported(place, monkeypatch, clock):
+    owner = replace(Owner.here(), host="node7", boot="another")
+    write_files(place.current_change, "journal.json")
+    write_files(place.work, "owner", text=owner.to_json())
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + clock)
+    monkeypatch.setattr(time, "time_ns", lambda: int((now() + clock) * 10**9))
+    with (
+        pytest.raises(UsageError, match="being changed by node7 at") as refused,
+        environment_lock(place, Reporter(), wait=0),
+    ):
+        pass
+    assert refused.value.code == "change-elsewhere"
+    assert place.current_change.exists()

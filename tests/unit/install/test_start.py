@@ -11,7 +11,6 @@ from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.records import record_environment
 from gpuinstall.install.journal import (
     Journal,
-    RunningHost,
     previous_files,
     write_journal,
 )
@@ -61,7 +60,7 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
     # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
     shutil.copytree(venv, previous_files(place.current_change))
-    journal = Journal(RunningHost.here(), own=(NAME, new.name))
+    journal = Journal("a-boot", own=(NAME, new.name))
     write_journal(journal, place, place.current_change)
     for folder in (tmp_path, venv):
         (folder / new.name).write_text(new.text, "utf-8")

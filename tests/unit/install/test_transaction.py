@@ -18,13 +18,15 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
+from gpuinstall.environments import running
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.records import record_environment, was_created_here
+from gpuinstall.environments.running import Owner
 from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock, undo_change
 from gpuinstall.install.file_change import find_staged_files, plan_change
-from gpuinstall.install.journal import RunningHost, read_journal
+from gpuinstall.install.journal import read_journal
 from gpuinstall.install.transaction import apply_change, replace_environment
 from gpuinstall.lock.file.lock import parse
 from tests.lab.cases import mostly_heavy
@@ -120,11 +122,20 @@ def begun(place, meanwhile=lambda: None):
 
 
 def begun_by(place, **facts):
-    """Assign the current change to another host."""
+    """Assign the current change to another host or boot."""
     journal = read_journal(place.current_change)
     assert journal
-    host = replace(RunningHost.here(), **facts)
-    journals.write_journal(replace(journal, host=host), place, place.current_change)
+    owner = replace(Owner.here(), **facts)
+    write(place.owner_file, owner.to_json())
+    changed = replace(journal, boot=owner.boot)
+    journals.write_journal(changed, place, place.current_change)
+
+
+def restart(monkeypatch):
+    """Simulate a restart of the host after all files were written."""
+    after = time.time_ns() + 10**9
+    for module in (running, transaction):
+        monkeypatch.setattr(module, "read_restart_time", lambda _boot: after)
 
 
 def back(place):
@@ -952,9 +963,7 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
         status = path.stat()
         path.write_text(text)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    # The host restarted after these files were written.
-    restart = time.time_ns() + 10**9
-    monkeypatch.setattr(RunningHost, "read_restart_time", lambda _host: restart)
+    restart(monkeypatch)
     heal_now(place)
     assert tree(place) == before
 
@@ -963,8 +972,7 @@ def test_file_edited_between_kill_and_restart_is_kept(place, site, monkeypatch):
     begun(place)
     begun_by(place, boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
-    restart = time.time_ns() + 10**9
-    monkeypatch.setattr(RunningHost, "read_restart_time", lambda _host: restart)
+    restart(monkeypatch)
     heal_now(place)
     assert (site / "alpha/__init__.py").read_text() == "mine"
 
@@ -1045,7 +1053,7 @@ def age_journal(place, seconds):
 def test_recent_change_by_another_host_is_reported(place):
     before = tree(place)
     begun(place)
-    begun_by(place, name="node7", boot="another one")
+    begun_by(place, host="node7", boot="another one")
     staging = place.work / "staging-feedbeef"
     staging.mkdir()
     changed = tree(place)
@@ -1064,18 +1072,20 @@ def test_change_before_a_restart_is_rolled_back(place, monkeypatch):
     before = tree(place)
     begun(place)
     begun_by(place, boot="an earlier one")
-    restart = time.time_ns() + 10**9
-    monkeypatch.setattr(RunningHost, "read_restart_time", lambda _host: restart)
+    restart(monkeypatch)
     heal_now(place)
     assert tree(place) == before
 
 
 def test_running_change_touches_its_journal(place, monkeypatch):
     monkeypatch.setattr(journals, "TOUCH_S", 0.01)
-    with apply_change(planned(place), Reporter()):
+    with (
+        environment_lock(place, Reporter()),
+        apply_change(planned(place), Reporter()),
+    ):
         age_journal(place, 1000)
         deadline = time.monotonic() + 10
-        while journals.read_touched(place.current_change) < time.time_ns() - 10**11:
+        while running.read_touched(place) < time.time_ns() - 10**11:
             assert time.monotonic() < deadline
 
 

@@ -51,10 +51,10 @@ from gpuinstall.install.state import (
     check_libcuda,
 )
 from gpuinstall.lock.file.fit import list_rejected_locks
-from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import BUILD_FILES, Lock, Record, compare_requests
 from gpuinstall.lock.file.target import Target, find_locks
-from gpuinstall.lock.request.history import describe_request_change
-from gpuinstall.lock.request.project import find_changed_files
+from gpuinstall.lock.request.declaration import is_settings_file
+from gpuinstall.lock.request.project import compute_build_files_digest
 from gpuinstall.lock.request.tools import find_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
@@ -376,20 +376,30 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 
 def _warn_if_request_differs(lock: Lock, project: Project) -> None:
-    difference = describe_request_change(lock, read_current_request(project))
-    if difference:
-        project.reporter.warn(f"{difference}; gpuinstall lock updates it")
+    today = Record.from_request(read_current_request(project))
+    changes = compare_requests(lock.record, today).requirements
+    if changes:
+        text = f"the request has changed since {lock.name}: {', '.join(changes)}"
+        project.reporter.warn(f"{text}; gpuinstall lock updates it")
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:
-    """Raise LockError if a recorded requirements file has changed."""
-    folder, today = project.paths.folder, read_current_request(project).files
+    """Raise LockError if a recorded requirements file has changed.
+
+    The project's own files may change, and a lock can be shipped without its files.
+    """
+    request = read_current_request(project)
+    digest = compute_build_files_digest(request.requirements, project.paths.folder)
+    today = Record.from_request(replace(request, build_files_digest=digest))
     for lock in project.contents.locks.check():
         if target and lock.name != target.filename:
             continue
-        for name in find_changed_files(lock.record, today, folder):
-            raise LockError(
-                "lock-stale",
-                f"{lock.name} is stale: {name} has changed since it was written",
-                hint="gpuinstall lock   # then run it again",
-            )
+        known = lock.record.requirements_files.keys() & request.files.keys()
+        own = {name for name in known if is_settings_file(name, request.files[name])}
+        for name in compare_requests(lock.record, today).files:
+            if name in {BUILD_FILES, *known - own}:
+                raise LockError(
+                    "lock-stale",
+                    f"{lock.name} is stale: {name} has changed since it was written",
+                    hint="gpuinstall lock   # then run it again",
+                )

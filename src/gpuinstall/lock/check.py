@@ -10,7 +10,12 @@ from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock
-from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
+from gpuinstall.lock.file.lock import (
+    Lock,
+    Record,
+    compare_requests,
+    find_version_conflicts,
+)
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.lock.request.lock_sources import find_rejected_hosts
@@ -157,7 +162,7 @@ def _find_staleness_reasons(
         return
     machine = create_target_machine(target, lock.glibc)
     of_target = for_lock(lock, machine, replace(request, backend=target.backend))
-    changes = lock.record.describe_changes(Record.from_request(of_target))
+    changes = compare_requests(lock.record, Record.from_request(of_target)).texts
     if changes:
         message = f"the request has changed: {', '.join(changes)}"
         yield Reason("inputs-changed", message)

@@ -36,6 +36,7 @@ from gpuinstall.lock.file.lock import (
     Record,
     VersionChange,
     add_seal,
+    compare_requests,
     compare_versions,
     find_file_url,
     find_version_conflicts,
@@ -172,8 +173,7 @@ def _find_current_locks(
             return []
         lock = chosen.lock
         # The same requirements may now be in other files.
-        files = Record.from_request(one.request).requirements_files
-        if lock.is_from_gpuinstall and lock.record.requirements_files != files:
+        if compare_requests(lock.record, Record.from_request(one.request)).files:
             return []
         current.append(lock)
     has_one_python = len({lock.python for lock in current}) == 1

@@ -8,6 +8,8 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import (
     Record,
+    RequestChanges,
+    compare_requests,
     compare_versions,
     find_different_versions,
     find_version_conflicts,
@@ -197,14 +199,15 @@ def test_differences_between_lock_requests_are_listed():
     wrong = []
     for change, expected in rows:
         now = Record.from_request(replace(REQUEST, **change))
-        changes = Record.from_request(REQUEST).describe_changes(now)
+        changes = compare_requests(Record.from_request(REQUEST), now).texts
         if changes != expected:
             wrong.append((change, changes))
     assert wrong == []
 
 
 def test_lock_without_request_record_has_no_changes():
-    assert Record().describe_changes(Record.from_request(REQUEST)) == []
+    now = Record.from_request(REQUEST)
+    assert compare_requests(Record(), now) == RequestChanges()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from gpuinstall.lock.file.lock import (
     Lock,
     LockEntry,
     Record,
+    compare_requests,
     parse,
     parse_package_source,
 )
@@ -169,7 +170,7 @@ def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
 
 
 def _find_request_mismatch(lock: Lock, request: Request) -> Iterator[Reason]:
-    if lock.record.describe_changes(Record.from_request(request)):
+    if compare_requests(lock.record, Record.from_request(request)).texts:
         yield Reason(
             OTHER_REQUEST, f"it was created for {' '.join(lock.record.inputs)}"
         )

@@ -173,10 +173,9 @@ class Record(Value):
         return (*self.inputs, *chain.from_iterable(self.selected_extras.values()))
 
     @property
-    def lines(self) -> set[str]:
-        """The recorded requirements, constraints, and sources, as text."""
-        constraints = [f"-c {text}" for text in self.constraints]
-        return {*self.inputs, *constraints, *self.sources}
+    def limits(self) -> tuple[str, ...]:
+        """The recorded constraints and sources, as text."""
+        return (*(f"-c {text}" for text in self.constraints), *self.sources)
 
     def to_request(self, name: str) -> Request:
         """Return the request that the lock file records.
@@ -199,32 +198,67 @@ class Record(Value):
             revision=self.request_revision,
         )
 
-    def describe_changes(self, other: Record) -> list[str]:
-        """Describe the changes to a recorded request.
 
-        Args:
-            other: The current request: added lines start with +, removed ones
-                with -.
-        """
-        # A lock by another tool does not record its requirements.
-        if not self.inputs:
-            return []
-        before = self.lines.union(self.all_inputs)
-        now = other.lines.union(other.all_inputs)
-        changes = [f"+ {line}" for line in sorted(now - before)]
-        changes += [f"- {line}" for line in sorted(before - now)]
-        shown = [
-            change for change in changes if not change[2:].startswith(RECORDED_HASHES)
-        ]
-        # Without the project's files, the lock has no digest to compare.
-        if self.build_files_digest not in {"", other.build_files_digest}:
-            shown.append(BUILD_FILES)
-        if self.preferred_digest != other.preferred_digest:
+class RequestChanges(Value):
+    """The differences between a recorded request and another one."""
+
+    requirements: tuple[str, ...] = ()
+    """The added (``+``) and removed (``-``) requirements."""
+
+    all_requirements: tuple[str, ...] = ()
+    """The same, including the requirements of selected extras."""
+
+    limits: tuple[str, ...] = ()
+    """The added and removed constraints and sources, also with hashes."""
+
+    files: tuple[str, ...] = ()
+    """The requirements files with other lines, and ``BUILD_FILES``."""
+
+    has_other_versions: bool = False
+    """Whether the project's own lock has other versions."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The changes that a lock must record, as text."""
+        changes = [*self.all_requirements, *self.limits]
+        shown = [line for line in changes if not line[2:].startswith(RECORDED_HASHES)]
+        shown += [name for name in self.files if name == BUILD_FILES]
+        if self.has_other_versions:
             shown.append("different versions in the project's own lock")
         # Changed versions imply changed hashes.
-        if changes and not shown:
-            return ["different file hashes"]
-        return shown
+        return shown or ["different file hashes"][: len(changes)]
+
+
+def compare_requests(before: Record, now: Record) -> RequestChanges:
+    """Return the differences between a recorded request and the current one."""
+    # A lock by another tool does not record its requirements.
+    if not before.inputs:
+        return RequestChanges()
+    names = {*before.requirements_files, *now.requirements_files}
+    files = [
+        name
+        for name in sorted(names)
+        if {*before.requirements_files.get(name, ())}
+        != {*now.requirements_files.get(name, ())}
+    ]
+    # Without the project's files or archives, there is no digest to compare.
+    digests = {before.build_files_digest, now.build_files_digest}
+    if len(digests - {""}) > 1:
+        files.append(BUILD_FILES)
+    return RequestChanges(
+        _compare_lines(before.inputs, now.inputs),
+        _compare_lines(before.all_inputs, now.all_inputs),
+        _compare_lines(before.limits, now.limits),
+        tuple(files),
+        has_other_versions=before.preferred_digest != now.preferred_digest,
+    )
+
+
+def _compare_lines(before: Iterable[str], now: Iterable[str]) -> tuple[str, ...]:
+    """Return the added and removed lines, each with its sign."""
+    old, new = {*before}, {*now}
+    added = [f"+ {line}" for line in sorted(new - old)]
+    return (*added, *(f"- {line}" for line in sorted(old - new)))
 
 
 def hash_texts(texts: Iterable[str]) -> str:
@@ -752,8 +786,11 @@ def find_version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
 
 def is_outdated(lock: Lock, new: Lock) -> bool:
     """Return whether an old lock has a different request or versions."""
-    has_conflicts = bool(find_version_conflicts([new, lock]))
-    return has_conflicts or lock.record.lines != new.record.lines
+    # Each target may select its own extras.
+    changes = compare_requests(lock.record, new.record)
+    return bool(
+        changes.requirements or changes.limits or find_version_conflicts([new, lock])
+    )
 
 
 def add_seal(document: dict[str, Any]) -> dict[str, Any]:

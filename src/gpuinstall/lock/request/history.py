@@ -149,31 +149,18 @@ def increment_revision(request: Request, recorded: Request) -> Request:
     """Increment the revision number of a request if the request has changed.
 
     Args:
-        request: The current request.
+        request: The current request. Its sources are not compared.
         recorded: The request that the folder's locks record.
     """
-    before = {*recorded.requirements}, {*recorded.constraints}
-    is_same = before == ({*request.requirements}, {*request.constraints})
     # The first request in a folder is not a change.
-    is_new = bool(recorded.requirements) and not is_same
-    return replace(request, revision=recorded.revision + is_new)
+    if not recorded.requirements:
+        return replace(request, revision=recorded.revision)
+    from gpuinstall.lock.file.lock import Record, compare_requests  # slow to import
 
-
-def describe_request_change(lock: Lock, request: Request) -> str | None:
-    """Return a message if a lock file has different requirements, or None.
-
-    Args:
-        lock: The lock. A lock without a record never differs.
-        request: The current request.
-    """
-    inputs = lock.record.inputs
-    today = remove_duplicates(request.requirements)
-    if not inputs or set(inputs) == set(map(str, today)):
-        return None
-    now = " ".join(map(str, request.requirements))
-    return (
-        f"{lock.name} was created for {' '.join(inputs)}, but the request is now {now}"
-    )
+    before = Record.from_request(replace(recorded, sources=request.sources))
+    changes = compare_requests(before, Record.from_request(request))
+    is_changed = bool(changes.requirements or changes.limits)
+    return replace(request, revision=recorded.revision + is_changed)
 
 
 def combine_recorded_requests(locks: FolderLocks) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from os.path import isfile
@@ -33,10 +33,8 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
-    is_settings_file,
     read_whole_project,
 )
 from gpuinstall.lock.request.pyproject import ProjectFile, join_markers
@@ -339,32 +337,6 @@ def find_built_requirements(
         path = requirement.path
         if path and read_static_project(folder / expand_home(path)) is None:
             yield requirement
-
-
-def find_changed_files(
-    record: Record, today: Mapping[str, Sequence[Requirement]], folder: Path
-) -> Iterator[str]:
-    """Yield the files of a lock's request that have changed.
-
-    Args:
-        record: The record of the lock. Every run reads the project's own files,
-            except build files.
-        today: The current lines of each file. A missing file is considered unchanged,
-            because a lock can be shipped without it.
-        folder: The folder of the lock file.
-    """
-    recorded = record.to_request(BUILD_FILES)
-    for name, before in recorded.files.items():
-        is_same = set(today.get(name, before)) == set(before)
-        if not (is_same or is_settings_file(name, before)):
-            yield name
-    digest = record.build_files_digest
-    # A lock may be shipped without the archives.
-    if digest and compute_build_files_digest(recorded.requirements, folder) not in {
-        "",
-        digest,
-    }:
-        yield BUILD_FILES
 
 
 def read_static_project(folder: Path) -> ProjectFile | None:

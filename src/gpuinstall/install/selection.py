@@ -169,7 +169,9 @@ def _create_selection(
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     folder = place.folder if place.is_managed else Path()
-    [lock] = build_locks([resolution], session, folder, resolution.unhashed_wheels)
+    [lock] = build_locks(
+        [state.lock_request], [resolution], session, folder, resolution.unhashed_wheels
+    )
     fit = CompatibleLock(lock, resolution.plan)
     if not session.sources.policy.trusts_folder:
         sources = select_sources(lock, fit.choice.python, project.machine)

@@ -132,7 +132,7 @@ def write_locks(
         )
     _report_resolutions(resolutions, changes, session.reporter)
     later = {file for one in resolutions for file in one.hashes.missing if dry_run}
-    locks = build_locks(resolutions, session, folder, later)
+    locks = build_locks(requests, resolutions, session, folder, later)
     # Write concurrently, because each write waits for the disk.
     write = partial(_write, folder=folder, dry_run=dry_run)
     written = map_concurrently(write, locks)
@@ -260,6 +260,7 @@ def find_outdated_warnings(
 
 
 def build_locks(
+    requests: Sequence[LockRequest],
     resolutions: Sequence[Resolution],
     session: Session,
     folder: Path,
@@ -268,6 +269,7 @@ def build_locks(
     """Download files without a hash, and build a lock from each resolution.
 
     Args:
+        requests: The user's request for each lock, which the lock records.
         resolutions: The resolutions to lock.
         session: The HTTP clients and caches.
         folder: The folder for the lock files, to which locked paths are relative.
@@ -282,13 +284,19 @@ def build_locks(
     now = {file: head for file, head in missing.items() if file not in later}
     hashes |= fetch_missing(now, session)
     hashes |= {file.url: placeholder_hash(file.url) for file in later}
-    return [build_lock(resolution, hashes, folder) for resolution in resolutions]
+    return [
+        build_lock(request, resolution, hashes, folder)
+        for request, resolution in zip(requests, resolutions, strict=True)
+    ]
 
 
-def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
+def build_lock(
+    request: LockRequest, resolution: Resolution, hashes: _Hashes, folder: Path
+) -> Lock:
     """Build a lock from a resolution.
 
     Args:
+        request: The user's request, which the lock records.
         resolution: The resolution to lock.
         hashes: The SHA-256 hash of every file, by URL.
         folder: The folder for the lock file, to which locked paths are relative.
@@ -322,23 +330,22 @@ def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
         "requires-python": f"=={resolution.choice.python}.*",
         "created-by": "gpuinstall",
         "packages": tables,
-        "tool": {"gpuinstall": _create_record(resolution).to_table()},
+        "tool": {"gpuinstall": _create_record(request, resolution).to_table()},
     }
     return parse(resolution.target.filename, tomli_w.dumps(add_seal(document)))
 
 
-def _create_record(resolution: Resolution) -> Record:
+def _create_record(request: LockRequest, resolution: Resolution) -> Record:
     build = resolution.choice.build
-    lock_request = resolution.request
-    request = lock_request.written or lock_request.request
-    rules = create_rules(
-        lock_request.machine, lock_request.catalog, {build.backend.kind}
-    )
+    catalog = resolution.request.catalog
+    rules = create_rules(request.machine, catalog, {build.backend.kind})
+    record = Record.from_request(request.request)
     return replace(
-        Record.from_request(request),
+        record,
+        asked=record.asked if request.is_backend_asked else None,
         torch=str(build.torch),
         backend=build.backend.tag,
-        catalogue=lock_request.catalog.date,  # prose: key of lock files
+        catalogue=catalog.date,  # prose: key of lock files
         architectures=tuple(build.code),
         floors=dict(rules.find_minimum_drivers(build)),
         apart=tuple(sorted(resolution.apart)),

@@ -150,15 +150,7 @@ def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
         one.catalog,
         kept=[*chain.from_iterable(kept)],
     )
-    written = one.written and replace(
-        one.written,
-        requirements=request.requirements,
-        selected=request.selected,
-        preferred_backend=request.preferred_backend,
-        preferred=request.preferred,
-        sources=request.sources,
-    )
-    return replace(one, request=request, written=written)
+    return replace(one, request=request)
 
 
 def _remove_cpu_setting(project: Project, request: Request) -> Request:
@@ -187,16 +179,15 @@ def _make_locked_requests(
             here.request,
             here.catalog,
             glibc=project.contents.glibc or (lock.glibc if lock else GLIBC),
-            written=here.request if lock and not lock.record.asked else None,
+            is_backend_asked=not lock or bool(lock.record.asked),
         )
         if own and own.name == target.filename:
             # The environment's lock file is for the glibc version of this machine.
-            written = here.request
-            within = replace(written, allowed_backends=(target.backend,))
+            within = replace(here.request, allowed_backends=(target.backend,))
             if own.record.asked:
-                within = written = replace(written, backend=target.backend)
+                within = replace(here.request, backend=target.backend)
             exact = replace(
-                request, machine=here.machine, request=within, written=written
+                request, machine=here.machine, request=within, is_backend_asked=True
             )
             is_here = target.os == here.machine.os and target.arch == here.machine.arch
             if is_here and exact.outcome.choice:

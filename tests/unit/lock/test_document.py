@@ -36,7 +36,7 @@ def locked(package, hashes=HASHES, request=PINNED):
     made = Resolution(
         wanted, wanted.plan, TARGET, packages(package), Hashes({}, {}), {}
     )
-    return build_lock(made, hashes, Path())
+    return build_lock(wanted, made, hashes, Path())
 
 
 def test_lock_has_standard_fields():

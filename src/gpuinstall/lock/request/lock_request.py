@@ -44,11 +44,8 @@ class LockRequest(Value):
     builds_here: bool = True
     """Whether packages without a wheel are built on this machine."""
 
-    written: Request | None = None
-    """The user's request, which the lock records; None if it is ``request``.
-
-    When a lock is updated, ``request`` has a backend that the user did not request.
-    """
+    is_backend_asked: bool = True
+    """Whether the user requested the backend, or only an existing lock has it."""
 
     @classmethod
     def for_target(
@@ -58,7 +55,7 @@ class LockRequest(Value):
         catalog: Catalog,
         *,
         glibc: str = GLIBC,
-        written: Request | None = None,
+        is_backend_asked: bool = True,
     ) -> LockRequest:
         """Create the request for the lock file of a target.
 
@@ -67,14 +64,14 @@ class LockRequest(Value):
             request: The request.
             catalog: The catalog of torch builds.
             glibc: The minimum glibc.
-            written: The user's request, if it has no target.
+            is_backend_asked: Whether the user requested the target.
         """
         return cls(
             create_target_machine(target, glibc),
             replace(request, backend=target.backend, targets=(str(target),)),
             catalog,
             builds_here=False,
-            written=written,
+            is_backend_asked=is_backend_asked,
         )
 
     def limit_to_locked_backends(self, locks: Iterable[Lock]) -> LockRequest:
@@ -95,11 +92,7 @@ class LockRequest(Value):
 
     def with_request_changes(self, **changes: Any) -> LockRequest:
         """Return a copy with changed fields of its request."""
-        return replace(
-            self,
-            request=replace(self.request, **changes),
-            written=self.written or self.request,
-        )
+        return replace(self, request=replace(self.request, **changes))
 
     @property
     def label(self) -> str:

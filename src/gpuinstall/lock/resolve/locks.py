@@ -30,6 +30,7 @@ from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
     Record,
+    compare_requests,
     find_version_conflicts,
     list_locked_files,
 )
@@ -573,8 +574,9 @@ def _are_locks_current(request: Request, locks: Iterable[Lock]) -> bool:
 
     If so, the versions of the locks take precedence.
     """
-    digest = Record.from_request(request).preferred_digest
-    return all(lock.record.preferred_digest == digest for lock in locks)
+    now = Record.from_request(request)
+    changes = (compare_requests(lock.record, now) for lock in locks)
+    return not any(one.has_other_versions for one in changes)
 
 
 def _find_locked_hashes(

@@ -11,7 +11,7 @@ import pytest
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.files import read_document
-from gpuinstall.lock.file.lock import read_lock
+from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
 from tests.lab.host import NOT_FOUND, Answer, Host
 
@@ -148,12 +148,14 @@ def test_text_behind_a_link_is_not_quoted(tmp_path, name, is_folder):
     if is_folder:
         (tmp_path / "linked").symlink_to("shared")
         folder = tmp_path / "linked"
-    read = (
-        read_lock if name.startswith("pylock") else lambda path: read_inputs(str(path))
-    )
+
+    def read():
+        if name.startswith("pylock"):
+            return read_folder_locks(folder).check()
+        return read_inputs(str(folder / name))
 
     with pytest.raises(GpuInstallError) as raised:
-        read(folder / name)
+        read()
 
     error = raised.value
     assert "behind a symbolic link" in (error.why or "")

@@ -34,8 +34,8 @@ from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 from gpuinstall.export.pins import find_unhashed_packages
 from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.entries import LockGate
-from gpuinstall.lock.file.lock import Lock, read_lock
-from gpuinstall.lock.file.target import find_locks
+from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks, read_lock_file
+from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.declaration import read_declaration
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.requirements_file import join_files
@@ -160,7 +160,9 @@ def _read_locks(
         LockError: No lock file exists, or one cannot be read.
         UsageError: Several lock files exist, but the format supports only one.
     """
-    found = options.lock_files or find_locks(Path())
+    files = tuple(map(read_lock_file, options.lock_files))
+    locks = FolderLocks(files) if files else read_folder_locks(Path())
+    found = [file.path for file in locks.files]
     if not found:
         raise LockError(
             "lock-missing", "this folder has no lock file", hint=lock_command
@@ -175,14 +177,11 @@ def _read_locks(
             hint="\n".join(fixes),
         )
     sources = read_sources(None, os.environ, Path.cwd())
-    locks = []
-    for path in found:
-        lock = read_lock(path)
+    for path, lock in zip(found, locks.check(), strict=True):
         declared = read_declaration(path.parent, read_config(path.parent).requirements)
         required = join_files(declared.files.values()).requirements
         LockGate(sources, path.parent, required).check(lock)
-        locks.append(lock)
-    return locks
+    return locks.check()
 
 
 def _warn_about_packages(lock: Lock, terminal: Terminal) -> None:

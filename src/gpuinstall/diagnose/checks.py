@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import PROGRAM, Advice, environment_advice
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.requirement import requirement_names
@@ -28,8 +28,7 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.lock.file.fit import check_lock
-from gpuinstall.lock.file.lock import read_lock
-from gpuinstall.lock.file.target import find_locks
+from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.request.history import read_environment_lock
 from gpuinstall.lock.request.pyproject import ProjectFile
 
@@ -72,15 +71,14 @@ def _is_undone(folder: Path) -> bool:
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     """Report lock files that are unreadable or unsuitable for this machine."""
     misfits = []
-    locks = find_locks(evidence.folder) if evidence.folder else []
-    for path in locks:
-        try:
-            lock = read_lock(path)
-        except LockError as error:
-            yield replace(error.finding, where="project", blocking=False)
+    files = read_folder_locks(evidence.folder).files if evidence.folder else ()
+    for file in files:
+        if file.error:
+            yield replace(file.error.finding, where="project", blocking=False)
+        if file.lock is None:
             continue
         answer = check_lock(
-            lock,
+            file.lock,
             evidence.machine,
             evidence.request,
             evidence.catalog,
@@ -89,7 +87,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         if isinstance(answer, Rejection):
             misfits.append(answer)
     # One compatible lock file is enough, because the others may be for other machines.
-    if locks and len(misfits) == len(locks):
+    if misfits and len(misfits) == len(files):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
         yield Finding(

@@ -175,8 +175,6 @@ def read_state(
         options=options,
         gate=project.lock_gate,
         names_folder=bool(project.requested_folders),
-        targets=()
-        if options.locked
-        else tuple(map(str, read_project_targets(project))),
+        targets=tuple(map(str, read_project_targets(project))),
     )
     return check_lock_files(state)

@@ -57,7 +57,6 @@ from gpuinstall.lock.file.fit import (
     find_locked_build,
     list_rejected_locks,
 )
-from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import find_build_files
 from gpuinstall.lock.request.history import read_environment_lock
@@ -664,10 +663,7 @@ class InstallState(Value):
 
     def _format_target_command(self) -> str:
         """Return the command that adds this machine to the lock files."""
-        here = self.existing.paths.folder
-        targets = [
-            *(self.targets or map(str, read_folder_locks(here).requested_targets))
-        ]
+        targets = [*self.targets]
         if not targets:
             return "gpuinstall lock   # writes one that does"
         any_backend = self.lock_request.with_request_changes(

@@ -82,10 +82,11 @@ def read_folder_locks(folder: Path, own: Lock | None = None) -> FolderLocks:
         folder: The folder.
         own: The lock of its environment.
     """
-    return FolderLocks(tuple(map(_read_lock_file, find_locks(folder))), own)
+    return FolderLocks(tuple(map(read_lock_file, find_locks(folder))), own)
 
 
-def _read_lock_file(path: Path) -> LockFile:
+def read_lock_file(path: Path) -> LockFile:
+    """Read a lock file, and keep the error if it cannot be read."""
     # The module is slow to import.
     from gpuinstall.lock.file.lock import (
         LOCK_IN_CONFLICT,

@@ -20,7 +20,6 @@ from gpuinstall.base.codec import MalformedError, read, read_object, write_objec
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
     format_link_hint,
-    hide_linked_text,
     leads_outside,
     parse_toml,
     read_document,
@@ -562,17 +561,6 @@ def _format_url_requirement(package: Package) -> str:
     vcs: Any = package.vcs
     inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
     return f"{package.name} @ {vcs.type}+{vcs.url or vcs.path}@{vcs.commit_id}{inside}"
-
-
-def read_lock(path: Path) -> Lock:
-    """Read a lock file.
-
-    Raises:
-        LockError: The file is missing, unreadable, malformed, or of another
-            lock version.
-    """
-    with hide_linked_text(path):
-        return parse(path.name, read_lock_text(path))
 
 
 def read_lock_text(path: Path) -> str:

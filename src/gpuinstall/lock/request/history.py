@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     Constraint,
@@ -21,6 +21,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.lock.file.folder import read_lock_file
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import RequirementsFile
 
@@ -211,12 +212,6 @@ def _find_recorded_requests(file: LockFile) -> list[Request]:
 def read_environment_lock(venv: Path) -> Lock | None:
     """Return the lock in an environment, or None if missing or modified."""
     marker = read_marker(venv)
-    if marker is None:
-        return None
-    from gpuinstall.lock.file.lock import read_lock
-
-    with suppress(LockError):
-        lock = read_lock(venv / marker.lock)
-        if lock.sha256 == marker.lock_sha256:
-            return lock
-    return None
+    lock = read_lock_file(venv / marker.lock).lock if marker else None
+    is_intact = marker and lock and lock.sha256 == marker.lock_sha256
+    return lock if is_intact else None

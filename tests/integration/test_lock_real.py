@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.lock.file.folder import read_lock_file
+from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import NO_GPU
 from tests.lab.processes import succeed
@@ -40,7 +40,7 @@ def locked_and_installed_by_three(folder, variables, words, play):
     play(NO_GPU)
     here = Workshop.made(folder, variables)
     made = here.document("lock", *words, "--python", PYTHON)["data"]["locks"][0]
-    lock = read_lock_file(Path(made["path"])).lock
+    [lock] = read_folder_locks(Path(made["path"]).parent).check()
     by_uv, by_pip = empty(base, folder / "by-uv"), empty(base, folder / "by-pip")
     succeed(
         [uv.uv(), "pip", "sync", "--python", by_uv, made["path"]], env=here.environment

@@ -73,7 +73,7 @@ from gpuinstall.install.proof import (
     run_kernels,
     update_verification,
 )
-from gpuinstall.install.selection import Selection, select_lock
+from gpuinstall.install.selection import select_lock
 from gpuinstall.install.state import (
     Action,
     InstallOptions,
@@ -191,8 +191,7 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
     while True:
         try:
             with lock_state(current, options) as (state, current):
-                selection = _select(state, current)
-                planned = plan_installation(selection, current)
+                planned = plan_installation(*_select(state, current), current)
                 _announce(planned, current.reporter)
                 unpacked = _fetch(planned, current)
                 ahead = _verify_before_change(unpacked, current)
@@ -224,23 +223,25 @@ def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
     check_finished(environment_folder(options.python) if options.python else venv)
     state = read_state(project, options)
     report_changed_packages(state.existing, project.reporter)
-    planned = plan_installation(select_lock(state, project), project)
+    planned = plan_installation(*select_lock(state, project), project)
     _report_kept(planned, project.reporter)
     return planned
 
 
-def _select(state: InstallState, project: Project) -> Selection:
+def _select(
+    state: InstallState, project: Project
+) -> tuple[InstallState, CompatibleLock]:
     """Select a lock file, again if a GPU kernel shows a driver problem."""
-    selection = select_lock(state, project)
+    selected, fit = select_lock(state, project)
     existing = state.existing
-    if selection.is_installed or not existing.is_verified:
-        return selection
+    if selected.is_installed or not existing.is_verified:
+        return selected, fit
     # A torch that the change keeps is already verified.
-    if "torch" in package_change(existing, selection.fit).comes:
+    if "torch" in package_change(existing, fit).comes:
         checked = run_state_preflight(state, project)
         if checked.lock_request.machine != state.lock_request.machine:
             return select_lock(checked, project)
-    return selection
+    return selected, fit
 
 
 def _announce(planned: PlannedInstallation, reporter: Reporter) -> None:

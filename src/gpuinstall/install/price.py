@@ -24,7 +24,6 @@ from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value
 from gpuinstall.environments.packages import InstalledPackage
-from gpuinstall.install.selection import Selection
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -218,20 +217,22 @@ class UnpackedPackages(Value):
     """The new packages."""
 
 
-def plan_installation(selection: Selection, project: Project) -> PlannedInstallation:
+def plan_installation(
+    state: InstallState, fit: CompatibleLock, project: Project
+) -> PlannedInstallation:
     """Return the package changes and sizes of installing a lock file.
 
     Args:
-        selection: The lock file.
+        state: The environment and the request.
+        fit: The lock file and its plan.
         project: The project.
 
     Raises:
         LockError: A URL's host is not one of the package sources.
         InstallationError: A package cannot be built, or uv's cache is not trusted.
     """
-    state, fit = selection.state, selection.fit
     existing = state.existing
-    if selection.is_installed:
+    if state.is_installed:
         return PlannedInstallation(state, fit, state.action, is_installed=True)
     change = package_change(existing, fit)
     action = state.find_action(fit)
@@ -243,9 +244,10 @@ def plan_installation(selection: Selection, project: Project) -> PlannedInstalla
     listed: Mapping[str, int] = {}
     heads: Mapping[LockedFile, Head] = {}
     requested = introduced = frozenset[str]()
-    if selection.resolution:
-        listed = _collect_reported_sizes(selection.resolution)
-        heads = selection.resolution.hashes.missing
+    resolution = state.resolution
+    if resolution:
+        listed = _collect_reported_sizes(resolution)
+        heads = resolution.hashes.missing
     else:
         requested = find_requested_names(fit.lock, project)
         introduced = _check_sources(fit, files, change.comes, requested, project)
@@ -265,7 +267,7 @@ def plan_installation(selection: Selection, project: Project) -> PlannedInstalla
         heads=heads,
         requested=requested,
         introduced=introduced,
-        remarks=selection.remarks,
+        remarks=resolution.remarks if resolution else (),
     )
 
 

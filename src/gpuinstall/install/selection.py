@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
-from gpuinstall.base.finding import Rejection
+from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import find_unmet_requirements
-from gpuinstall.install.state import Action, InstallState
+from gpuinstall.install.state import InstallState
 from gpuinstall.lock.file.fit import (
     OTHER_REQUEST,
     CompatibleLock,
@@ -25,6 +25,7 @@ from gpuinstall.lock.file.fit import (
     select_sources,
 )
 from gpuinstall.plan.alternatives import find_newer_torch
+from gpuinstall.plan.values import TORCH_HELD
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
@@ -33,37 +34,23 @@ if TYPE_CHECKING:
     from gpuinstall.lock.uv.resolution import Resolution
 
 
-class Selection(Value):
-    """The lock file that an installation uses, and the reasons for it."""
-
-    state: InstallState
-    """The environment and request for which the lock file was selected."""
-    fit: CompatibleLock
-    """The lock file and its plan. The installation adds missing hashes."""
-    resolution: Resolution | None = None
-    """The resolution result, if the lock file is new."""
-    remarks: tuple[str, ...] = ()
-    """The reasons why packages are not at their latest version."""
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether the lock file already exists and is installed."""
-        is_new = self.resolution is not None
-        return not is_new and self.state.action is not Action.BUILD
-
-
-def select_lock(state: InstallState, project: Project) -> Selection:
-    """Select a compatible lock file, or resolve a new lock file.
+def select_lock(
+    state: InstallState, project: Project
+) -> tuple[InstallState, CompatibleLock]:
+    """Select a compatible lock file, or resolve a new one.
 
     Args:
         state: The environment and the request.
         project: The project.
 
+    Returns:
+        The state, with the resolution of a new lock file, and the lock file.
+
     Raises:
         GpuInstallError: The selection or the resolution failed.
     """
     if state.fit:
-        return Selection(state, state.fit)
+        return state, state.fit
     is_managed = state.existing.paths.is_managed
     if is_managed:
         state.check_lockable()
@@ -72,32 +59,32 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     if not is_managed:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
-    selection = _create_selection(resolution, state, project)
-    remark = _format_better_build(resolution, state)
+    reason = _find_better_build(resolution, state)
     if state.options.upgrade:
         request = state.lock_request
-        newer = find_newer_torch(
+        reason = find_newer_torch(
             resolution.plan, request.machine, request.request, request.catalog
         )
-        remark = newer.message if newer else ""
-    return replace(selection, remarks=(*selection.remarks, *filter(None, [remark])))
+    explained = resolution.with_warnings((), filter(None, [reason]))
+    return _add_lock(explained, state, project)
 
 
-def _format_better_build(resolution: Resolution, state: InstallState) -> str:
-    """Return a message about a better build that requires ``--upgrade``."""
+def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | None:
+    """Return a reason to use ``--upgrade``, which selects a better build."""
     kept = resolution.choice.build
     best = state.lock_request.outcome.choice
     packages = state.existing.packages
     if best is None or state.existing.versions.get("torch") != kept.name:
-        return ""
+        return None
     build = best.build
     torch = str(build.torch)
     if build.name == kept.name or version_key(torch) < version_key(str(kept.torch)):
-        return ""
+        return None
     for _, requirement, version in find_unmet_requirements(packages, {"torch": torch}):
         if version and requirement.name == "torch":
-            return ""
-    return f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"
+            return None
+    message = f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"
+    return Reason(TORCH_HELD, message)
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:
@@ -158,10 +145,10 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
     return resolve([state.lock_request])[0]
 
 
-def _create_selection(
+def _add_lock(
     resolution: Resolution, state: InstallState, project: Project
-) -> Selection:
-    """Create a lock file, which may lack hashes, from a resolution result."""
+) -> tuple[InstallState, CompatibleLock]:
+    """Return a state with a resolution, and its lock file, which may lack hashes."""
     from gpuinstall.lock.write import build_locks  # slow to import
 
     session = project.open_session()
@@ -176,10 +163,12 @@ def _create_selection(
     if not session.sources.policy.trusts_folder:
         sources = select_sources(lock, fit.choice.python, project.machine)
         replace(project.lock_gate, is_resolved=True).check(lock, sources)
-    return Selection(state, fit, resolution, resolution.remarks)
+    return replace(state, resolution=resolution), fit
 
 
-def _select_unmanaged(state: InstallState, project: Project) -> Selection:
+def _select_unmanaged(
+    state: InstallState, project: Project
+) -> tuple[InstallState, CompatibleLock]:
     """Resolve for an unmanaged environment, preferring installed versions."""
     existing = state.existing
     label = _find_default_index_label(existing)
@@ -192,7 +181,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
         if label and named.get(name) == f"{there}+{label}"
     }
     labeled = replace(existing, versions={**existing.versions, **versions})
-    return _create_selection(resolution, replace(state, existing=labeled), project)
+    return _add_lock(resolution, replace(state, existing=labeled), project)
 
 
 def _find_default_index_label(existing: ExistingEnvironment) -> str:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.lock.uv.resolution import Resolution
 
 PREVIOUS_EXISTS = "previous-exists"
 """The error code for refusing to remove a previous environment."""
@@ -579,6 +580,13 @@ class InstallState(Value):
     """Whether an unmanaged environment has a guard or cannot have one."""
     judged: tuple[CompatibleLock | Rejection[Lock], ...] = ()
     """The compatible and the rejected lock files."""
+    resolution: Resolution | None = None
+    """The resolution of a new lock file."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the lock file already exists and is installed."""
+        return self.resolution is None and self.action is not Action.BUILD
 
     @property
     def action(self) -> Action:

@@ -12,7 +12,7 @@ from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.refusal import list_request_limits, remove_limits
-from gpuinstall.plan.values import Plan, Rejected
+from gpuinstall.plan.values import TORCH_HELD, Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
 """Reason codes for backends that the request excludes."""
@@ -158,7 +158,7 @@ def find_newer_torch(
     if not excluding:
         return None
     message = f"torch {newer} would run here, but {excluding[0]} keeps {chosen}"
-    return Reason("torch-held", message)
+    return Reason(TORCH_HELD, message)
 
 
 def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:

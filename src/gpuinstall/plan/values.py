@@ -31,8 +31,11 @@ WITHOUT_GPU = "no-gpu"
 """Reason code for a CPU build that is selected because no GPU was found."""
 NEWEST_BUT = "newest-but-"
 """Prefix of reason codes for a newer torch that is rejected."""
+TORCH_HELD = "torch-held"
+"""Reason code for a better torch that a lock or a requirement excludes."""
 INSTALL_REASONS = frozenset(
     {
+        TORCH_HELD,
         HELD_BACK,
         PROGRAM_HELD_BACK,
         PREFERRED_BACKEND_REJECTED,

@@ -229,7 +229,7 @@ class RequestChanges(Value):
 
 
 def compare_requests(before: Record, now: Record) -> RequestChanges:
-    """Return the differences between a recorded request and the current one."""
+    """Return the differences between a recorded request and another one."""
     # A lock by another tool does not record its requirements.
     if not before.inputs:
         return RequestChanges()

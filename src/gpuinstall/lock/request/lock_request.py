@@ -45,7 +45,7 @@ class LockRequest(Value):
     """Whether packages without a wheel are built on this machine."""
 
     is_backend_asked: bool = True
-    """Whether the user requested the backend, or only an existing lock has it."""
+    """Whether the user, and not an existing lock, requests the backend."""
 
     @classmethod
     def for_target(

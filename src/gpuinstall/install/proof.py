@@ -207,7 +207,7 @@ def run_kernels(
     here: Machine | None,
     project: Project,
     *,
-    programs: Collection[str] | None = None,
+    programs: Collection[str] = (),
 ) -> Verdict:
     """Verify an environment by running kernels on this machine's GPUs.
 
@@ -216,22 +216,21 @@ def run_kernels(
         python: The environment's interpreter.
         here: This machine, or None if the GPUs are on another machine.
         project: The project.
-        programs: The modules to check, or None for all modules.
+        programs: The modules to check, or none for torch and all modules.
 
     Raises:
         KernelFailedError: A kernel failed.
     """
-    from gpuinstall.verify.runner import verify_environment, verify_programs
+    from gpuinstall.verify.runner import verify_environment
 
     start = monotonic()
     machine = here or replace(project.machine, gpus=())
     gpus = (fit.gpus if here else ()) or None
     origin = Origin(fit.plan.status == "cpu", gpus)
     reporter = project.reporter
-    if programs:
-        verdict = verify_programs(programs, python, machine, origin, reporter)
-    else:
-        verdict = verify_environment(python, machine, origin, reporter=reporter)
+    verdict = verify_environment(
+        python, machine, origin, programs=programs, reporter=reporter
+    )
     verdict = _check_gpu_code(verdict, fit.choice.build)
     outcomes = [f"{device.label}: {device.outcome}" for device in verdict.devices]
     reporter.step("Verified", " · ".join(outcomes), monotonic() - start)

@@ -16,16 +16,15 @@ from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import create_hint_placeholders
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, create_rules
+from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import create_program_check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.base.machine import Machine
-    from gpuinstall.verify.devices import DeviceTarget
-    from gpuinstall.verify.interpreter import FoundTorch
-    from gpuinstall.verify.kernel_run import KernelReport
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.verify.interpreter import FoundTorch, Interpreter
+    from gpuinstall.verify.kernel_run import KernelReport, KernelRun
     from gpuinstall.verify.verdict import Device
 
 
@@ -43,14 +42,21 @@ USUAL_CAUSES = {
 """The usual cause of a check that fails without a known message."""
 
 
-class VerificationContext(Value):
-    """Facts about an environment, in addition to a child's report."""
+class Verification(Value):
+    """Environment to verify, and the devices of this machine to verify it on."""
 
     machine: Machine
-    python: Path
-    torch: FoundTorch
+    interpreter: Interpreter
+    run: KernelRun
+    reporter: Reporter
+    targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     altered: tuple[str, ...] = ()
     """The modified files of torch, searched for only if the import fails."""
+
+    @property
+    def torch(self) -> FoundTorch:
+        """The torch that the kernels import."""
+        return self.interpreter.torch_to_verify
 
     def failed(
         self, name: str, message: str, entry: str | None = None, **words: str
@@ -69,7 +75,7 @@ class VerificationContext(Value):
         problem = load_problems().get(closest or "")
         circumstances = Circumstances(message, known_of(self.machine))
         context = circumstances.fix_context(self.machine)
-        context = context.knowing(**create_hint_placeholders(self.python), **words)
+        context = context.knowing(**create_hint_placeholders(self.run.python), **words)
         return CheckResult(
             name,
             "failed",
@@ -82,16 +88,16 @@ class VerificationContext(Value):
 def diagnose(
     target: DeviceTarget,
     report: KernelReport,
-    context: VerificationContext,
+    verification: Verification,
 ) -> Device:
     """Create a device with checks and causes from a child's report.
 
     Args:
         target: The device.
         report: The child's report.
-        context: The environment and the machine.
+        verification: The environment and the machine.
     """
-    checks = diagnose_checks(target, report, context)
+    checks = diagnose_checks(target, report, verification)
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
     return target.result(checks, unproven=target.unproven or report.unproven)
@@ -100,17 +106,17 @@ def diagnose(
 def diagnose_checks(
     target: DeviceTarget,
     report: KernelReport,
-    context: VerificationContext,
+    verification: Verification,
 ) -> list[CheckResult]:
     """Add causes and fixes to the failed checks of a report.
 
     Args:
         target: The device.
         report: The child's report.
-        context: The environment and the machine.
+        verification: The environment and the machine.
     """
     return [
-        _diagnose_check(record, target, report, context)
+        _diagnose_check(record, target, report, verification)
         if record.status == "failed"
         else record
         for record in report.records
@@ -121,33 +127,33 @@ def _diagnose_check(
     record: CheckResult,
     target: DeviceTarget,
     report: KernelReport,
-    context: VerificationContext,
+    verification: Verification,
 ) -> CheckResult:
-    message = _format_message(record, report, context)
+    message = _format_message(record, report, verification)
     entry = None
     # If a file is missing, the error mentions the library that needs it, which is not the cause.
-    if not context.altered and ABSENT not in record.evidence:
+    if not verification.altered and ABSENT not in record.evidence:
         text = f"{message}\n{record.evidence}"
-        entry = _find_cause(record.name, text, target, report, context)
+        entry = _find_cause(record.name, text, target, report, verification)
     if record.name == "import" and not entry and not code_told(message):
         entry = "torch-damaged"
     words = {}
     if report.program:
         words["extension"] = canonicalize_name(report.program)
-    check = context.failed(record.name, message, entry, **words)
+    check = verification.failed(record.name, message, entry, **words)
     return replace(check, seconds=record.seconds)
 
 
 def _format_message(
     record: CheckResult,
     report: KernelReport,
-    context: VerificationContext,
+    verification: Verification,
 ) -> str:
     if ABSENT in record.evidence:
         return "torch is not installed in this environment"
     parts = [_find_numpy_error(record.evidence) or record.message or "failed"]
-    if record.name == "import" and context.altered:
-        parts.append(f"{NOT_AS_INSTALLED}: {join_names(context.altered)}")
+    if record.name == "import" and verification.altered:
+        parts.append(f"{NOT_AS_INSTALLED}: {join_names(verification.altered)}")
     if report.loader_settings:
         parts.append(f"it passes without {report.loader_settings}")
     return "; ".join(parts)
@@ -164,7 +170,7 @@ def _find_cause(
     text: str,
     target: DeviceTarget,
     report: KernelReport,
-    context: VerificationContext,
+    verification: Verification,
 ) -> str | None:
     """Return the failure that matches a check's error, or the usual one.
 
@@ -173,9 +179,9 @@ def _find_cause(
         text: The message, and the output of the child.
         target: The device.
         report: The child's report.
-        context: The environment and the machine.
+        verification: The environment and the machine.
     """
-    known = next((cause.id for cause in classify(text, context.machine)), None)
+    known = next((cause.id for cause in classify(text, verification.machine)), None)
     # torch has passed its checks, so its failures cannot be the cause.
     if report.program:
         usual = create_program_check(report.program, target.device).cause
@@ -186,7 +192,7 @@ def _find_cause(
         if target.gpu is None or not report.architectures:
             return "F37"
         rules = create_rules(
-            context.machine, load_catalog(), (context.torch.kind or "",)
+            verification.machine, load_catalog(), (verification.torch.kind or "",)
         )
         return rules.find_no_code_cause(report.architectures, target.gpu)
     # The environment's own torch was imported, so no other torch shadows it.
@@ -195,12 +201,12 @@ def _find_cause(
     return known or USUAL_CAUSES.get(name)
 
 
-def report_wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
+def report_wrong_build(target: DeviceTarget, verification: Verification) -> Device:
     """Create a failed GPU for a torch that was built for other devices."""
-    backend = context.torch.backend
+    backend = verification.torch.backend
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend
     message = f"this is the {kind} build of torch: {target.name} is not used"
     vendor = VENDORS[target.vendor or FIRST_VENDOR]
     cause = vendor.idle_causes[not is_for_cpu]
-    return target.result([context.failed("build", message, cause)])
+    return target.result([verification.failed("build", message, cause)])

@@ -12,7 +12,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import Origin, read_origin
@@ -25,7 +25,7 @@ from gpuinstall.verify.devices import (
 )
 from gpuinstall.verify.diagnosis import (
     NOT_AS_INSTALLED,
-    VerificationContext,
+    Verification,
     diagnose,
     diagnose_checks,
     report_wrong_build,
@@ -43,29 +43,12 @@ from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
-    from gpuinstall.verify.interpreter import Interpreter
 
 SILENT = Reporter()
 
 PROGRAMS_AT_ONCE = 4
 """The maximum number of programs to test in parallel."""
-
-
-class Verification(Value):
-    """Verification of one environment, and the devices to test."""
-
-    interpreter: Interpreter
-    context: VerificationContext
-    targets: tuple[DeviceTarget, ...]
-    run: KernelRun
-    reporter: Reporter
-
-    @property
-    def is_for_cpu(self) -> bool:
-        """Whether the verification runs on the CPU."""
-        return self.targets == (CPU_TARGET,)
 
 
 def verify_environment(
@@ -75,6 +58,7 @@ def verify_environment(
     *,
     deep: bool = False,
     surroundings: bool = False,
+    programs: Collection[str] = (),
     reporter: Reporter = SILENT,
 ) -> Verdict:
     """Run kernels in an environment, on the machine's GPUs or the CPU.
@@ -88,6 +72,7 @@ def verify_environment(
             hashes.
         surroundings: Whether to fail instead of warn if a program in this folder would
             import another torch.
+        programs: The modules to test if torch was verified before.
         reporter: Receives the progress.
 
     Raises:
@@ -96,16 +81,19 @@ def verify_environment(
     if origin is None:
         origin = read_origin(environment_folder(python), machine)
     work = "deep" if deep else "quick"
-    verification = _prepare(python, machine, origin, reporter, work=work)
-    if _leaves_gpus_idle(verification):
-        devices = [
-            report_wrong_build(target, verification.context)
-            for target in verification.targets
-        ]
+    verification = _prepare(python, machine, origin, reporter, work)
+    targets = verification.targets
+    if programs:
+        reporter.wait(f"testing {', '.join(programs)}")
+        devices = [target.result(unproven=target.unproven) for target in targets]
+        devices = check_programs(devices, verification, programs)
         return _create_verdict(verification, devices)
-    devices, reports = _check_torch(verification, verification.targets)
-    programs = find_program_packages(map(Path, verification.context.torch.path))
-    devices = check_programs(devices, verification, programs)
+    if _leaves_gpus_idle(verification):
+        devices = [report_wrong_build(target, verification) for target in targets]
+        return _create_verdict(verification, devices)
+    devices, reports = _check_torch(verification, targets)
+    installed = find_program_packages(map(Path, verification.torch.path))
+    devices = check_programs(devices, verification, installed)
     checks: list[CheckResult] = []
     if deep:
         devices = _add_all_gpu_checks(devices, verification)
@@ -117,36 +105,19 @@ def verify_environment(
     # The verification runs in isolated mode, but the user's programs do not.
     interfering = find_interference(verification.interpreter)
     if interfering and surroundings:
-        checks.append(_create_surroundings_check(interfering, verification.context))
+        path = interfering.evidence or ""
+        check = verification.failed(
+            "surroundings",
+            interfering.message,
+            interfering.code,
+            path=quote_word(path),
+            moved=quote_word(f"{path}.away"),
+        )
+        checks.append(check)
     elif interfering:
         reporter.warn(interfering.message)
     devices = [device.with_checks(checks) for device in devices]
     return _create_verdict(verification, devices, reports)
-
-
-def verify_programs(
-    programs: Collection[str],
-    python: Path,
-    machine: Machine,
-    origin: Origin,
-    reporter: Reporter,
-) -> Verdict:
-    """Verify some programs in an environment whose torch was verified.
-
-    Args:
-        programs: The modules of the programs.
-        python: The interpreter.
-        machine: This machine.
-        origin: The target of the environment.
-        reporter: Receives the progress.
-    """
-    verification = _prepare(python, machine, origin, reporter)
-    reporter.wait(f"testing {', '.join(programs)}")
-    devices = [
-        target.result(unproven=target.unproven) for target in verification.targets
-    ]
-    devices = check_programs(devices, verification, programs)
-    return _create_verdict(verification, devices)
 
 
 def measure(
@@ -163,7 +134,7 @@ def measure(
         origin: The target of the environment.
         reporter: Receives the progress.
     """
-    verification = _prepare(python, machine, origin, reporter, work="bench")
+    verification = _prepare(python, machine, origin, reporter, "bench")
     measured = []
     for target in verification.targets:
         # Run sequentially, because devices share the bus and the processor.
@@ -176,17 +147,9 @@ def _prepare(
     machine: Machine,
     origin: Origin,
     reporter: Reporter,
-    *,
-    work: str = "quick",
+    work: str,
 ) -> Verification:
     interpreter = inspect_interpreter(python)
-    torch = interpreter.torch_to_verify
-    context = VerificationContext(machine, python, torch)
-    targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
-    if not (origin.for_cpu or _is_for_cpu(context)):
-        targets = select_targets(
-            machine, kind=torch.kind, gpus=origin.gpus, environ=os.environ
-        )
     interpreting = [name for name in INTERPRETING if os.environ.get(name)]
     if interpreting:
         names = " and ".join(interpreting)
@@ -194,14 +157,19 @@ def _prepare(
             f"the checks ignore {names}, because it disables compilation for the GPU"
         )
     run = KernelRun(python, interpreter.flags, work)
-    return Verification(interpreter, context, targets, run, reporter)
+    verification = Verification(machine, interpreter, run, reporter)
+    if origin.for_cpu or _is_for_cpu(verification):
+        return verification
+    targets = select_targets(
+        machine, kind=verification.torch.kind, gpus=origin.gpus, environ=os.environ
+    )
+    return replace(verification, targets=targets)
 
 
 def _check_torch(
     verification: Verification, targets: Sequence[DeviceTarget]
 ) -> tuple[list[Device], Sequence[KernelReport]]:
     """Run the checks of torch on some devices."""
-    context = verification.context
     names = [target.name for target in targets if target.unproven is None]
     text = f"running kernels on {', '.join(dict.fromkeys(names))}"
     if names:
@@ -210,41 +178,38 @@ def _check_torch(
     reports = verification.run.run_all(targets, counter)
     if any(report.architectures is None for report in reports):
         # The import error does not mention the missing file that caused it.
-        context = replace(
-            context, altered=tuple(find_modified_files(context.torch, {"torch"}))
-        )
+        altered = tuple(find_modified_files(verification.torch, {"torch"}))
+        verification = replace(verification, altered=altered)
     devices = []
     for target, report in zip(targets, reports, strict=True):
-        devices.append(diagnose(target, report, context))
+        devices.append(diagnose(target, report, verification))
     return devices, reports
 
 
-def _is_for_cpu(context: VerificationContext) -> bool:
+def _is_for_cpu(verification: Verification) -> bool:
     """Return whether an environment can be tested only on the CPU."""
-    machine = context.machine
+    machine = verification.machine
     for gpu in machine.gpus:
         vendor = VENDORS.get(find_vendor(gpu, machine) or "")
         if vendor and vendor.kind == CPU.kind:
             return False
     if machine.os == "macos":
         return True
-    return context.torch.backend in (None, CPU) and not (
+    return verification.torch.backend in (None, CPU) and not (
         machine.gpus or machine.fatal_problems
     )
 
 
 def _leaves_gpus_idle(verification: Verification) -> bool:
     """Return whether torch was built for other devices than the GPUs."""
-    machine = verification.context.machine
-    if verification.is_for_cpu or not (machine.gpus or machine.fatal_problems):
+    machine, targets = verification.machine, verification.targets
+    if targets == (CPU_TARGET,) or not (machine.gpus or machine.fatal_problems):
         return False
-    kinds = {
-        VENDORS[target.vendor].kind for target in verification.targets if target.vendor
-    }
+    kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor}
     if not kinds:
         # If the driver lists no GPU, the vendor is unknown.
         kinds = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
-    return verification.context.torch.kind not in {None, *kinds}
+    return verification.torch.kind not in {None, *kinds}
 
 
 def _create_verdict(
@@ -259,7 +224,7 @@ def _create_verdict(
         devices: The tested devices.
         reports: The reports of torch's checks.
     """
-    torch = verification.context.torch
+    torch = verification.torch
     architectures = (report.architectures for report in reports)
     tested = VerifiedEnvironment(
         torch.python,
@@ -268,8 +233,8 @@ def _create_verdict(
         architectures=next(filter(None, architectures), ()),
     )
     verdict = Verdict(tested, tuple(devices))
-    refusing = verification.context.machine.fatal_problems
-    if refusing and not verification.is_for_cpu:
+    refusing = verification.machine.fatal_problems
+    if refusing and verification.targets != (CPU_TARGET,):
         return verdict.add_machine_fault(refusing[0])
     return verdict
 
@@ -319,7 +284,7 @@ def check_programs(
             # Run each program again by itself, because an exclusive or nearly full GPU may allow only one process.
             reports[:] = run_program(program)
         for (number, target), report in zip(testable.items(), reports, strict=True):
-            checks = diagnose_checks(target, report, verification.context)
+            checks = diagnose_checks(target, report, verification)
             tested[number] = tested[number].with_checks(checks)
     return tested
 
@@ -335,7 +300,7 @@ def _add_all_gpu_checks(
     (report,) = verification.run.run_all([target])
     checks = [
         check
-        for check in diagnose_checks(target, report, verification.context)
+        for check in diagnose_checks(target, report, verification)
         if check.name != "import"
     ]
     return [
@@ -347,23 +312,7 @@ def _add_all_gpu_checks(
 def _check_files(verification: Verification) -> Iterator[CheckResult]:
     """Yield a failed check if files of the torch family were modified."""
     verification.reporter.wait("comparing torch's files with their hashes")
-    altered = list(
-        find_modified_files(verification.context.torch, load_catalog().family)
-    )
+    altered = list(find_modified_files(verification.torch, load_catalog().family))
     if altered:
         message = f"{NOT_AS_INSTALLED}: {join_names(altered)}"
-        yield verification.context.failed("files", message, "torch-damaged")
-
-
-def _create_surroundings_check(
-    interfering: Finding, context: VerificationContext
-) -> CheckResult:
-    """Return a failed check for a finding of ``find_interference``."""
-    path = interfering.evidence or ""
-    return context.failed(
-        "surroundings",
-        interfering.message,
-        interfering.code,
-        path=quote_word(path),
-        moved=quote_word(f"{path}.away"),
-    )
+        yield verification.failed("files", message, "torch-damaged")

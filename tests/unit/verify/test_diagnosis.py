@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.process import Finished
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import (
     Backend,
@@ -16,13 +17,13 @@ from gpuinstall.base.versions import (
 )
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import (
-    VerificationContext,
+    Verification,
     diagnose,
     diagnose_checks,
     report_wrong_build,
 )
-from gpuinstall.verify.interpreter import FoundTorch
-from gpuinstall.verify.kernel_run import KernelReport, read_kernel_report
+from gpuinstall.verify.interpreter import FoundTorch, Interpreter
+from gpuinstall.verify.kernel_run import KernelReport, KernelRun, read_kernel_report
 from gpuinstall.verify.kernels.context import MARK
 from gpuinstall.verify.verdict import Verdict, VerifiedEnvironment
 
@@ -37,9 +38,9 @@ CUDA = Backend("cuda", "13.0")
 def proof(driver="580.95.05", torch=CUDA, version="2.14.1"):
     found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
     machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
-    return VerificationContext(
-        machine, PYTHON, FoundTorch("3.12.1", True, None, version, torch)
-    )
+    own = FoundTorch("3.12.1", True, None, version, torch)
+    run = KernelRun(PYTHON, (), "quick")
+    return Verification(machine, Interpreter(own, own), run, Reporter())
 
 
 def card(capability="8.9"):

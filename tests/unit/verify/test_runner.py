@@ -10,10 +10,10 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.verify.devices import DeviceTarget
-from gpuinstall.verify.diagnosis import VerificationContext
+from gpuinstall.verify.diagnosis import Verification
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 from gpuinstall.verify.kernel_run import KernelReport, KernelRun
-from gpuinstall.verify.runner import Verification, check_programs
+from gpuinstall.verify.runner import check_programs
 from gpuinstall.verify.verdict import Device
 
 PYTHON = Path("/data/envs/it/bin/python")
@@ -44,15 +44,13 @@ def starts(monkeypatch):
 
 def proven():
     """Return the checks of a GPU after testing two programs on it."""
-    proof = VerificationContext(
-        Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True)
-    )
+    torch = FoundTorch("3.12.1", venv=True)
     trial = Verification(
-        Interpreter(proof.torch, proof.torch),
-        proof,
+        Machine("linux", "x86_64"),
+        Interpreter(torch, torch),
+        KernelRun(PYTHON, (), "quick"),
+        Reporter(),
         targets=(CARD,),
-        run=KernelRun(PYTHON, (), "quick"),
-        reporter=Reporter(),
     )
     (device,) = check_programs([TORCH_PASSED], trial, ["torchvision", "vllm"])
     return [check.name for check in device.checks]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.catalog.failures.problems import (
     FixContext,
     code_told,
@@ -23,8 +24,9 @@ from gpuinstall.catalog.failures.table import (
     read_table,
 )
 from gpuinstall.environments.environment import create_hint_placeholders
-from gpuinstall.verify.diagnosis import VerificationContext
-from gpuinstall.verify.interpreter import FoundTorch
+from gpuinstall.verify.diagnosis import Verification
+from gpuinstall.verify.interpreter import FoundTorch, Interpreter
+from gpuinstall.verify.kernel_run import KernelRun
 from tests.unit.catalog.failures.subjects import explained, subjects
 
 FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
@@ -81,9 +83,9 @@ PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.ite
 @pytest.mark.parametrize("place", MACHINES)
 def test_verification_fixes_contain_no_unfilled_placeholder(place):
     context = PLACES[place].knowing(**create_hint_placeholders(PYTHON))
-    proof = VerificationContext(
-        MACHINES[place], PYTHON, FoundTorch("3.12.1", venv=True)
-    )
+    torch = FoundTorch("3.12.1", venv=True)
+    run = KernelRun(PYTHON, (), "quick")
+    proof = Verification(MACHINES[place], Interpreter(torch, torch), run, Reporter())
     fixes = {failure.id: fix(failure.id, context) for failure in FAILURES}
     verified = {
         entry: tuple(map(str, proof.failed("linear", "failed", entry).fixes))

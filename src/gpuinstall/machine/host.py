@@ -8,6 +8,7 @@ import platform
 import re
 from contextlib import suppress
 
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value
 from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
@@ -25,18 +26,10 @@ _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
 class Host(Value):
     """Operating system, processor, and C library of a machine."""
 
-    os: str
-    """The operating system: linux, windows, or macos."""
-    arch: str
-    """The machine's architecture, even if this Python is emulated."""
+    machine: Machine
+    """The machine with only these facts."""
     release: str
     """The kernel release."""
-    libc: str | None
-    """The C library on Linux, if recognized: glibc or musl."""
-    glibc: str | None
-    """The version of glibc, if this is the C library."""
-    distribution: str | None
-    """The name and version of the distribution: ``Ubuntu 22.04``."""
     avx: bool | None
     """Whether the processor has AVX, if known."""
     translated: bool
@@ -54,15 +47,18 @@ def read_host(source: Source) -> Host:
     if libc != "glibc":
         libc = _detect_libc(source) if system == "Linux" else None
     names = parse_os_release(next(filter(None, map(source.text, OS_RELEASE)), ""))
-    return Host(
+    machine = Machine(
         os=_SYSTEMS.get(system, "linux"),
         arch=detect_architecture(
             answers.get("machine", ""), system, processor, translated
         ),
-        release=answers.get("release", ""),
         libc=libc,
         glibc=version or None,
         distribution=format_distribution(names),
+    )
+    return Host(
+        machine,
+        release=answers.get("release", ""),
         avx=parse_avx(processor),
         translated=translated == "1",
     )

@@ -7,7 +7,7 @@ from itertools import chain
 from time import monotonic
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.machine.amd.prober import AmdProber
@@ -16,6 +16,7 @@ from gpuinstall.machine.bus import read_pci
 from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.host import read_host
 from gpuinstall.machine.intel.prober import IntelProber
+from gpuinstall.machine.jetson import read_jetson
 from gpuinstall.machine.nvidia.prober import NvidiaProber
 from gpuinstall.machine.prober import (
     MachineFacts,
@@ -27,7 +28,7 @@ from gpuinstall.machine.prober import (
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import create_findings
-from gpuinstall.machine.vendors import VENDORS
+from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS
 
 PROBERS: tuple[Prober, ...] = (
     NvidiaProber(),
@@ -44,13 +45,21 @@ def read_machine(
     """Detect hardware, drivers, and problems of this or a recorded machine."""
     source = source or Source(reporter)
     host = read_host(source)
-    facts = MachineFacts(
-        host,
-        container=read_container(source),
-        wsl=read_wsl(source, host.release),
-        devices=read_pci(source),
-        pythons=read_pythons(source),
+    container = read_container(source)
+    wsl = read_wsl(source, host.release)
+    jetson = read_jetson(source, host.release)
+    environment = Environment(
+        wsl=wsl is not None,
+        container=container.engine,
+        jetson=JetsonRelease(jetson.l4t) if jetson else None,
     )
+    machine = replace(
+        host.machine,
+        environment=environment,
+        pythons=read_pythons(source),
+        signs=container.signs,
+    )
+    facts = MachineFacts(machine, host, container, wsl, jetson, read_pci(source))
     findings: dict[str, VendorFindings] = {}
     # Number the GPUs of all vendors consecutively, for --gpus and problems.
     first = 0
@@ -61,30 +70,18 @@ def read_machine(
         facts = replace(facts, devices=own.devices or facts.devices)
         findings[prober.vendor] = own
     results = findings.values()
-    nvidia = findings["nvidia"]
     circumstances = {
         "foreign": ", ".join(_find_foreign_gpus(facts, findings)),
         "without-avx": host.avx is False,
     }
     problems = [*chain.from_iterable(result.problems for result in results)]
     problems.sort(key=lambda problem: not problem.blocking)
-    problems += create_findings("any", circumstances, facts.place)
-    return Machine(
-        os=host.os,
-        arch=host.arch,
-        libc=host.libc,
-        glibc=host.glibc,
-        environment=Environment(
-            wsl=facts.wsl is not None,
-            container=facts.container.engine,
-            jetson=nvidia.jetson,
-        ),
-        pythons=facts.pythons,
-        driver=nvidia.driver,
+    problems += create_findings("any", circumstances, facts.create_fix_context)
+    return replace(
+        machine,
+        driver=findings[FIRST_VENDOR].driver,
         gpus=tuple(chain.from_iterable(result.gpus for result in results)),
         problems=tuple(problems),
-        distribution=host.distribution,
-        signs=facts.container.signs,
         makers={name: own.facts for name, own in findings.items() if own.facts},
     )
 
@@ -106,7 +103,7 @@ def _find_foreign_gpus(
     findings: Mapping[str, VendorFindings],
 ) -> Iterator[str]:
     """Yield the GPUs on the PCI bus if no prober reports any GPU."""
-    if any(finding.shows_gpu for finding in findings.values()):
+    if any(finding.gpus or finding.shows_gpu for finding in findings.values()):
         return
     for device in facts.devices:
         finding = findings.get(device.vendor)

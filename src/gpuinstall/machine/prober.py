@@ -8,17 +8,9 @@ from abc import ABC, abstractmethod
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
-from gpuinstall.base.machine import (
-    Driver,
-    Environment,
-    Gpu,
-    JetsonRelease,
-    Machine,
-    MigDevice,
-)
+from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.values import Value, replace
-from gpuinstall.machine.container import ContainerInfo, Wsl, read_job_devices
-from gpuinstall.machine.host import Host
+from gpuinstall.machine.container import read_job_devices
 from gpuinstall.machine.vendors import FIRST_VENDOR, find_vendor
 
 if TYPE_CHECKING:
@@ -28,6 +20,9 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice
+    from gpuinstall.machine.container import ContainerInfo, Wsl
+    from gpuinstall.machine.host import Host
+    from gpuinstall.machine.jetson import Jetson
     from gpuinstall.machine.source import Source
 
 PreflightOutcome = Literal["proven", "unproven", "failed"]
@@ -46,11 +41,13 @@ _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 class MachineFacts(Value):
     """Facts about a machine that do not require a GPU driver."""
 
+    machine: Machine
+    """The machine without GPUs."""
     host: Host
     container: ContainerInfo
     wsl: Wsl | None
+    jetson: Jetson | None
     devices: tuple[PciDevice, ...]
-    pythons: tuple[str, ...]
 
     def cards(self, vendor: str) -> list[PciDevice]:
         """Return a vendor's devices that no virtual machine reserves."""
@@ -60,22 +57,11 @@ class MachineFacts(Value):
             if device.vendor == vendor and not device.is_reserved
         ]
 
-    def place(self, *, jetson: bool = False) -> FixContext:
-        """Return the context that selects the commands that fix a problem."""
+    def create_fix_context(self) -> FixContext:
+        """Create the context that selects the commands that fix a problem."""
         from gpuinstall.catalog.failures.problems import FixContext
 
-        environment = Environment(
-            wsl=self.wsl is not None,
-            container=self.container.engine,
-            jetson=JetsonRelease() if jetson else None,
-        )
-        machine = Machine(
-            self.host.os,
-            self.host.arch,
-            distribution=self.host.distribution,
-            environment=environment,
-        )
-        return FixContext.of_machine(machine)
+        return FixContext.of_machine(self.machine)
 
 
 class VendorFindings(Value):
@@ -84,10 +70,9 @@ class VendorFindings(Value):
     gpus: tuple[Gpu, ...]
     """The vendor's GPUs, numbered from 0."""
     problems: tuple[Finding, ...]
-    shows_gpu: bool
+    shows_gpu: bool = False
     """Whether any source indicates a GPU, even if ``gpus`` is empty."""
     driver: Driver | None = None
-    jetson: JetsonRelease | None = None
     devices: tuple[PciDevice, ...] = ()
     """The Windows display adapters, if they were queried."""
     facts: Mapping[str, Any] = {}

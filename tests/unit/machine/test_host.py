@@ -85,7 +85,7 @@ MUSL = {"/lib/ld-musl-x86_64.so.1": ""}
     ],
 )
 def test_c_library_of_the_host_is_detected(tmp_path, files, libc, glibc):
-    facts = read_host(recording(tmp_path, files))
+    facts = read_host(recording(tmp_path, files)).machine
     assert (facts.libc, facts.glibc) == (libc, glibc)
 
 
@@ -105,6 +105,6 @@ def test_avx_is_read_from_cpu_flags(text, avx):
 def test_host_facts_are_read_from_this_machine():
     from gpuinstall.machine.source import Source
 
-    facts = read_host(Source())
+    facts = read_host(Source()).machine
     assert facts.os in ("linux", "windows", "macos")
     assert facts.arch in ("x86_64", "aarch64", "arm64")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.machine import bus, container, host
-from gpuinstall.machine.nvidia import evidence, linux
+from gpuinstall.machine import bus, container, host, jetson
+from gpuinstall.machine.nvidia import linux
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -21,7 +21,6 @@ PARSERS = {
         linux.parse_proc_version,
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
     ),
-    "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
     "sysfs number": (bus.parse_number, "0x10de\n"),
     "bus address": (bus.normalize_address, "00000000:01:00.0"),
     "os-release": (host.parse_os_release, 'NAME="Ubuntu"\nID=ubuntu\n'),
@@ -35,8 +34,8 @@ PARSERS = {
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
     "cgroup": (container.detect_engine, "0::/kubepods/besteffort\n"),
-    "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
-    "tegra release": (evidence.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
+    "device tree": (jetson.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
+    "tegra release": (jetson.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
     "adapters": (
         lambda text: list(bus.parse_adapters(text)),
         '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]',

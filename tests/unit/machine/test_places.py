@@ -6,7 +6,8 @@ import pytest
 
 from gpuinstall.machine.bus import normalize_address, parse_adapters, read_pci
 from gpuinstall.machine.container import read_wsl
-from gpuinstall.machine.nvidia.evidence import BusCard, read_jetson
+from gpuinstall.machine.jetson import read_jetson
+from gpuinstall.machine.nvidia.evidence import BusCard
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import (
     card,

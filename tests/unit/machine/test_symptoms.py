@@ -34,7 +34,9 @@ def names_of(row):
     yield from (
         name for key in ("when", "either", "unless") for name in row.get(key, ())
     )
-    yield from re.findall(r"{([\w-]+)}", row.get("message", "") + row.get("why", ""))
+    yield from re.findall(
+        r"{([\w-]+)(?:!r)?}", row.get("message", "") + row.get("why", "")
+    )
 
 
 def test_failure_table_uses_only_known_circumstances():

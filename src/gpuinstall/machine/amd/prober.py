@@ -139,10 +139,9 @@ class AmdProber(Prober):
             problems=create_findings(
                 "amd",
                 _collect_facts(evidence, given),
-                facts.place,
+                facts.create_fix_context,
                 _format_evidence(evidence),
             ),
-            shows_gpu=bool(gpus),
             facts={key: fact for key, fact in own.items() if fact and given},
         )
 
@@ -197,7 +196,7 @@ def _find_windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
 
     The product name determines the architecture, which Windows does not report.
     """
-    if facts.host.os != "windows":
+    if facts.machine.os != "windows":
         return
     for index, card in enumerate(facts.cards("amd")):
         # An example is "AMD Radeon(TM) RX 7900 XT".
@@ -235,7 +234,7 @@ def _collect_facts(
     idle = [
         card for card in ours if card.is_display and card.driver not in KERNEL_DRIVERS
     ]
-    may_be_idle = facts.host.os == "linux" and not evidence.nodes and not others
+    may_be_idle = facts.machine.os == "linux" and not evidence.nodes and not others
     is_whole_machine = not facts.container.has_shared_bus
     is_shared_by_windows = False
     if facts.wsl and facts.wsl.gpu:

@@ -25,14 +25,14 @@ class AppleProber(Prober):
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
         """Read the Mac's GPU, unusable in Rosetta and virtual machines."""
         answers = {}
-        if facts.host.os == "macos":
+        if facts.machine.os == "macos":
             text = source.answer(
                 "sysctl.txt", lambda: read_output(*_SYSCTL, seconds=_SECONDS)
             )
             for line in text.splitlines():
                 key, _, value = line.partition(":")
                 answers[key] = value.strip()
-        is_silicon = facts.host.os == "macos" and facts.host.arch == "arm64"
+        is_silicon = facts.machine.os == "macos" and facts.machine.arch == "arm64"
         # Kernels may fail on the simulated GPU of a virtual Mac.
         is_virtual = answers.get("kern.hv_vmm_present") == "1"
         is_usable = is_silicon and not is_virtual
@@ -51,7 +51,8 @@ class AppleProber(Prober):
         evidence = "sysctl.proc_translated: 1"
         return VendorFindings(
             gpus=(gpu,) if is_usable else (),
-            problems=create_findings("apple", circumstances, facts.place, evidence),
-            shows_gpu=is_usable,
+            problems=create_findings(
+                "apple", circumstances, facts.create_fix_context, evidence
+            ),
             facts={"macos": macos} if macos else {},
         )

@@ -84,7 +84,7 @@ class IntelProber(Prober):
         addresses = [card.device.address for card in given]
         denied = [address for address in addresses if nodes.get(address) == "denied"]
         # On Windows, the graphics driver includes Level Zero.
-        needs_loader = bool(given) and facts.host.os == "linux"
+        needs_loader = bool(given) and facts.machine.os == "linux"
         lines = [
             f"{chip['chip']} ({device.id}) by {device.driver or 'no driver'}"
             for device, chip in given
@@ -101,9 +101,8 @@ class IntelProber(Prober):
         return VendorFindings(
             gpus=tuple(_create_gpu(index, card) for index, card in enumerate(given)),
             problems=create_findings(
-                "intel", circumstances, facts.place, " · ".join(lines)
+                "intel", circumstances, facts.create_fix_context, " · ".join(lines)
             ),
-            shows_gpu=bool(given),
         )
 
 

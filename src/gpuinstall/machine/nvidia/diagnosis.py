@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Driver, Environment, Machine
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import load_drivers
@@ -17,7 +17,6 @@ from gpuinstall.machine.nvidia.gpus import DetectedGpu
 from gpuinstall.machine.nvidia.libraries import (
     LibcudaFacts,
     NvmlFacts,
-    NvmlGpu,
     is_compat,
     parse_libcuda_release,
 )
@@ -30,9 +29,6 @@ from gpuinstall.machine.symptoms import (
     create_findings,
     symptoms,
 )
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog.failures.problems import FixContext
 
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
@@ -53,90 +49,128 @@ WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES in a job without GPUs."""
 
 
-def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
-    """Return the driver fault that affects the whole machine, if any."""
-    circumstances = _collect_machine_facts(evidence)
-    symptom = next(symptoms("machine", circumstances), None)
+def find_problems(
+    evidence: NvidiaEvidence, detected: Iterable[DetectedGpu]
+) -> Iterator[Finding]:
+    """Yield the faults of the driver and of GPUs, then non-blocking notes."""
+    facts = _collect_facts(evidence)
     line = format_evidence(evidence)
+    fault = _diagnose_driver(evidence, facts, line)
+    if fault:
+        yield fault
+    for gpu in evidence.nvml.gpus:
+        circumstances: KnownFacts = {
+            **gpu.facts,
+            f"error-{gpu.error}": True,
+            "without-slices": gpu.mig and not gpu.slices,
+        }
+        symptom = next(symptoms("gpu", circumstances), None)
+        if symptom:
+            context = evidence.create_fix_context()
+            gpus = (gpu.index,)
+            yield create_finding(
+                symptom, circumstances, context, gpus=gpus, evidence=line
+            )
+    for found, card in detected:
+        # If the driver works, it should list every GPU on the bus.
+        if not fault and card and found.found_via == "pci":
+            circumstances = _collect_card_facts(evidence, card)
+            yield create_finding(
+                next(symptoms("card", circumstances)),
+                circumstances,
+                evidence.create_fix_context([card]),
+                gpus=(found.index,),
+                evidence=line,
+            )
+    yield from create_findings("note", facts, evidence.create_fix_context)
+
+
+def _diagnose_driver(
+    evidence: NvidiaEvidence, circumstances: KnownFacts, line: str
+) -> Finding | None:
+    """Return the driver fault that affects the whole machine, if any."""
+    symptom = next(symptoms("machine", circumstances), None)
     if symptom is None:
         init = evidence.cuda.init
         if not init or not evidence.shows_gpu or _is_explained(evidence, init):
             return None
         chips = [gpu.compute_capability for gpu in evidence.nvml.gpus]
-        symptom, circumstances, facts = explain_cuda_error(
+        symptom, circumstances, error = explain_cuda_error(
             init, evidence.cuda.path, evidence.driver, chips, circumstances
         )
-        line = f"{facts} · {line}"
-    context = _create_context(evidence, evidence.cards)
+        line = f"{error} · {line}"
+    context = evidence.create_fix_context(evidence.cards)
     return create_finding(symptom, circumstances, context, evidence=line)
 
 
-def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return facts about the machine, by name, for matching symptoms."""
-    nvml = evidence.nvml
-    cuda = evidence.cuda
-    cards = evidence.cards
-    refused = evidence.refused
+def _collect_facts(evidence: NvidiaEvidence) -> KnownFacts:
+    """Return the facts about the machine, by name, for matching symptoms."""
+    facts, nvml, cuda, cards = (
+        evidence.facts,
+        evidence.nvml,
+        evidence.cuda,
+        evidence.cards,
+    )
     silent = _is_driver_unresponsive(evidence)
     module = evidence.module and evidence.module.version
-    held_by_nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
+    nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
     _, _, libraries = (nvml.library or "").partition(".so.")
+    # Omit a release that equals the module's, because it does not explain the fault.
+    has_other = "." in libraries and libraries != str(module)
     fabrics = {gpu.fabric for gpu in nvml.gpus}
+    lost = tuple(gpu.index for gpu in nvml.gpus if gpu.error is not None)
+    working = [gpu.uuid or str(gpu.index) for gpu in nvml.gpus if gpu.error is None]
+    reserved = [card for card in evidence.others if card.device.is_reserved]
+    withheld = [card.name for card in evidence.others if not card.device.is_reserved]
     return {
-        evidence.facts.host.os: True,
-        **_collect_library_facts(evidence),
-        "wsl": evidence.facts.wsl is not None,
-        "lists-gpu": cards or nvml.gpus or cuda.devices or evidence.jetson,
+        **evidence.read,
+        facts.machine.os: True,
+        "wsl": facts.wsl is not None,
+        "container": facts.container.engine,
+        "job": facts.container.job,
+        "place": facts.container.place,
+        "kernel": facts.host.release,
+        "shows-gpu": evidence.shows_gpu,
+        "lists-gpu": cards or nvml.gpus or cuda.devices or facts.jetson,
         "answers": nvml.is_complete or cuda.init == 0,
         "silent": silent,
         **(_find_unsupported(evidence) if silent else {}),
+        f"nvml-{nvml.fault or nvml.init}": True,
         "nvml-init": nvml.init,
+        "nvml-error": nvml.error,
         "nvml-gpus": nvml.gpus,
         # NVML may fail while it queries a single GPU.
         "at-card": "" if nvml.at is None else f" while querying GPU {nvml.at}",
+        f"libcuda-{cuda.fault or cuda.init}": True,
+        "libcuda-init": cuda.init,
+        "libcuda-error": cuda.error,
+        "driver-crashes": cuda.fault == "crash" and evidence.shows_gpu,
+        "hides-windows": _find_hiding_library(evidence) if silent else None,
         "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
         # This fact is true if CUDA's own device node is the only one that cannot be opened.
-        "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
-        "refused": "; ".join(refused),
+        "without-uvm": evidence.read["refused"].startswith("/dev/nvidia-uvm"),
         "libraries": evidence.has_libraries,
-        # Omit a release that equals the module's, because it does not explain the fault.
-        "of-libraries": f" ({libraries})"
-        if "." in libraries and libraries != str(module)
-        else "",
+        "of-libraries": f" ({libraries})" if has_other else "",
         "module": module,
         "of-module": f" ({module})" if module else "",
-        "on-disk": evidence.on_disk,
-        "secure-boot": evidence.secure_boot,
-        "kernel": evidence.facts.host.release,
-        "capabilities": repr(evidence.capabilities) if evidence.capabilities else None,
         "card": cards[0].name if cards else "the GPU of this machine",
-        "nouveau": held_by_nouveau[0] if held_by_nouveau else None,
+        "nouveau": nouveau[0] if nouveau else None,
         "node": f"/dev/{evidence.nodes[0]}" if evidence.nodes else "/dev/dxg",
         "fabric-in-progress": FABRIC_IN_PROGRESS in fabrics,
         "without-fabric": bool(fabrics) and fabrics <= {NO_FABRIC, FABRIC_READY},
-    }
-
-
-def _collect_library_facts(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts that NVML and libcuda report."""
-    nvml = evidence.nvml
-    cuda = evidence.cuda
-    return {
-        "container": evidence.facts.container.engine,
-        "shows-gpu": evidence.shows_gpu,
-        f"nvml-{nvml.fault or nvml.init}": True,
-        "nvml-error": nvml.error,
-        f"libcuda-{cuda.fault or cuda.init}": True,
-        "libcuda-error": cuda.error,
-        "driver-crashes": cuda.fault == "crash" and evidence.shows_gpu,
-        "hides-windows": _find_hiding_library(evidence),
+        "reserved": ", ".join(card.name for card in reserved),
+        "reserved-for": reserved[0].device.driver if reserved else None,
+        "withheld": ", ".join(withheld),
+        "lost": format_gpus(lost) if lost else None,
+        "visible": ",".join(working),
+        "hides-all": evidence.visible if _hides_all_gpus(evidence) else None,
     }
 
 
 def _find_hiding_library(evidence: NvidiaEvidence) -> str | None:
     """Return the Linux library in WSL that hides a working Windows driver."""
-    if not evidence.windows_libraries or not _is_driver_unresponsive(evidence):
+    if not evidence.windows_libraries:
         return None
     loaded = filter(None, (evidence.cuda.path, evidence.nvml.library))
     return next((path for path in loaded if not path.startswith(OF_WINDOWS)), None)
@@ -160,7 +194,7 @@ def _is_driver_unresponsive(evidence: NvidiaEvidence) -> bool:
     nvml = evidence.nvml
     cuda = evidence.cuda
     # On a Jetson, NVML reports little, and the L4T release identifies the driver.
-    is_tegra = evidence.jetson is not None and not evidence.cards
+    is_tegra = evidence.facts.jetson is not None and not evidence.cards
     if is_tegra or not evidence.shows_gpu:
         return False
     is_refused = nvml.fault is None and nvml.init in (
@@ -240,26 +274,6 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     return evidence.nvml.is_complete and bool(evidence.cards or gpus) and have_faults
 
 
-def _create_context(
-    evidence: NvidiaEvidence,
-    cards: Iterable[BusCard],
-) -> FixContext:
-    """Return the context that selects fixes, with the GPUs' driver branch.
-
-    If all GPUs predate the open kernel modules, the context has the last driver branch
-    that supports the oldest GPU.
-    """
-    tables = load_drivers()
-    chips = [card.capability for card in cards if card.capability]
-    generations = filter(None, map(tables.generation, chips))
-    branches = [row.last_branch for row in generations if row.last_branch]
-    legacy = bool(branches) and all(
-        chip < tables.kernel_modules.open_from for chip in chips
-    )
-    branch = min(branches) if legacy else tables.recommended
-    return replace(evidence.fix_context, is_legacy=legacy).knowing(branch=branch)
-
-
 def format_evidence(evidence: NvidiaEvidence) -> str:
     """Return the evidence for a driver fault in one line."""
     nvml = evidence.nvml
@@ -273,7 +287,7 @@ def format_evidence(evidence: NvidiaEvidence) -> str:
         facts.append(f"{len(evidence.cards) - 2} more")
     if module:
         facts.append(f"{PROC_VERSION} {module.version}")
-    elif evidence.facts.host.os == "linux" and not evidence.facts.wsl:
+    elif evidence.facts.machine.os == "linux" and not evidence.facts.wsl:
         facts.append("no NVIDIA kernel module")
     refusal = f"NVML error {nvml.init}"
     facts += _describe_library(nvml, nvml.library or "nvml", len(nvml.gpus), refusal)
@@ -294,59 +308,6 @@ def _describe_library(
         yield f"{name}: {library.error or 'cannot be loaded'}"
     elif library.init is not None:
         yield f"{name}: {refusal if library.init else f'{count} listed'}"
-
-
-def find_gpu_faults(
-    evidence: NvidiaEvidence,
-    detected: Iterable[DetectedGpu],
-    *,
-    driver_works: bool,
-) -> Iterator[Finding]:
-    """Yield findings about individual GPUs.
-
-    Args:
-        evidence: The evidence of the machine.
-        detected: The detected GPUs.
-        driver_works: Whether the whole machine has no fault, so that a GPU missing from
-            the driver's list is a separate fault.
-    """
-    line = format_evidence(evidence)
-    for gpu in evidence.nvml.gpus:
-        circumstances = _collect_gpu_facts(gpu)
-        symptom = next(symptoms("gpu", circumstances), None)
-        if symptom:
-            yield create_finding(
-                symptom,
-                circumstances,
-                evidence.fix_context,
-                gpus=(gpu.index,),
-                evidence=line,
-            )
-    cards = {card.address: card for card in evidence.cards}
-    for found, address in detected:
-        if driver_works and found.found_via == "pci" and address in cards:
-            card = cards[address]
-            circumstances = _collect_card_facts(evidence, card)
-            context = _create_context(evidence, [card])
-            yield create_finding(
-                next(symptoms("card", circumstances)),
-                circumstances,
-                context,
-                gpus=(found.index,),
-                evidence=line,
-            )
-
-
-def _collect_gpu_facts(gpu: NvmlGpu) -> KnownFacts:
-    """Return facts about a GPU that NVML lists, for matching symptoms."""
-    return {
-        "error": gpu.error and f"error {gpu.error}",
-        f"error-{gpu.error}": True,
-        "without-slices": gpu.mig and not gpu.slices,
-        "prohibited": gpu.prohibited,
-        "remap-failed": gpu.remap_failed,
-        "remap-pending": gpu.remap_pending,
-    }
 
 
 def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
@@ -379,58 +340,25 @@ def _find_card_fault(
     """Return a finding if a driver release does not support a GPU."""
     if card.capability is None or driver is None:
         return None
-    host = evidence.facts.host
-    wsl = Environment(wsl=evidence.facts.wsl is not None)
-    machine = Machine(host.os, host.arch, environment=wsl, driver=Driver(driver))
+    machine = replace(evidence.facts.machine, driver=Driver(driver))
     drivers = MachineDriver(machine, load_drivers())
     return drivers.find_fault(card.capability, card.label)
 
 
-def create_driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
-    """Return non-blocking notes about the driver."""
-    surroundings = _collect_note_facts(evidence)
-    return create_findings("note", surroundings, lambda: evidence.fix_context)
-
-
-def _collect_note_facts(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts for notes about the driver."""
-    cuda = evidence.cuda
-    gpus = evidence.nvml.gpus
-    job = evidence.facts.container.job
-    reserved = [card for card in evidence.others if card.device.is_reserved]
-    withheld = [card.name for card in evidence.others if not card.device.is_reserved]
-    lost = tuple(gpu.index for gpu in gpus if gpu.error is not None)
-    others = [gpu.uuid or str(gpu.index) for gpu in gpus if gpu.error is None]
-    visible = evidence.visible
-    hides_all = visible is not None and _hides_all_gpus(visible, evidence)
-    return {
-        **_collect_library_facts(evidence),
-        "job": job,
-        "place": evidence.facts.container.place,
-        "devices": repr(evidence.devices) if evidence.devices else None,
-        "reserved": ", ".join(card.name for card in reserved),
-        "reserved-for": reserved[0].device.driver if reserved else None,
-        "withheld": ", ".join(withheld),
-        "libcuda-init": cuda.init,
-        "lost": format_gpus(lost) if lost else None,
-        "visible": ",".join(others),
-        "hides-all": repr(visible) if hides_all else None,
-        "shadow": evidence.shadow,
-    }
-
-
-def _hides_all_gpus(visible: str, evidence: NvidiaEvidence) -> bool:
+def _hides_all_gpus(evidence: NvidiaEvidence) -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides all GPUs.
 
     CUDA lists no GPU if the first entry matches no GPU, or if a GPU is repeated.
     """
+    if evidence.visible is None:
+        return False
     gpus = evidence.nvml.gpus
     devices = evidence.cuda.devices
     uuids = {gpu.uuid for gpu in gpus} | {device.uuid for device in devices}
     uuids |= {part.uuid for gpu in gpus for part in gpu.slices}
     ordinals = {str(number) for number in range(len(gpus) or len(devices))}
     named: list[str] = []
-    for entry in parse_visible_entries(visible):
+    for entry in parse_visible_entries(evidence.visible):
         matches = ordinals & {entry}
         if not entry.isdecimal():
             matches = {uuid for uuid in uuids if uuid and uuid.startswith(entry)}

@@ -3,70 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
+from gpuinstall.base.vendors import NVIDIA
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.catalog.drivers import JetsonChip, load_drivers
-from gpuinstall.machine.bus import PciDevice
+from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.machine.bus import PciDevice, read_adapters
+from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.libraries import (
+    NO_PERMISSION,
     LibcudaFacts,
     NvmlFacts,
     is_compat,
     parse_libcuda_release,
+    query_driver,
 )
-from gpuinstall.machine.nvidia.linux import KernelModule
 from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
+from gpuinstall.machine.symptoms import KnownFacts
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.catalog.gpus import Product
 
-JETSON_RELEASE = "/etc/nv_tegra_release"
-JETSON_COMPATIBLE = "/proc/device-tree/compatible"
-
-
-class Jetson(Value):
-    """Jetson, whose GPU is in the Tegra chip instead of on the PCI bus."""
-
-    chip: JetsonChip | None
-    l4t: str
-    """The release of Jetson Linux (L4T)."""
-
-
-def read_jetson(source: Source, release: str) -> Jetson | None:
-    """Detect a Jetson.
-
-    Args:
-        source: The source of machine facts.
-        release: The kernel release, which determines L4T in a container without L4T's release file.
-    """
-    chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
-    l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
-    # In a container, only the kernel release may show that this is a Jetson.
-    if chip is None and l4t is None and not release.endswith("-tegra"):
-        return None
-    kernel = ".".join(release.split(".")[:2])
-    return Jetson(chip, l4t or load_drivers().jetson_kernels.get(kernel, "unknown"))
-
-
-def parse_compatible(text: str) -> JetsonChip | None:
-    """Return the Tegra chip from the NUL-separated names in a device tree."""
-    for name in text.split("\0"):
-        chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
-        if chip:
-            return chip
-    return None
-
-
-def parse_l4t(text: str) -> str | None:
-    """Parse ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
-    match = re.search(
-        r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text
-    )
-    return f"{match[1]}.{match[2]}" if match else None
+READERS: Mapping[str, Callable[[Source, MachineFacts], object]] = {
+    "on-disk": lambda source, facts: linux.has_module(source, facts.host.release),
+    "secure-boot": lambda source, _: linux.read_secure_boot(source),
+    "refused": lambda source, _: linux.describe_refused_nodes(source),
+    "shadow": linux.find_linux_libcuda,
+    "devices": lambda source, _: source.variable("NVIDIA_VISIBLE_DEVICES"),
+    "capabilities": lambda source, _: source.variable("NVIDIA_DRIVER_CAPABILITIES"),
+}
+"""Readers of the facts in ``symptoms.toml`` that no library reports, by name."""
 
 
 class BusCard(Value):
@@ -92,14 +63,9 @@ class BusCard(Value):
         return self.chip.name if self.chip else f"NVIDIA {self.device.id}"
 
     @property
-    def address(self) -> str:
-        """The PCI address of the GPU."""
-        return self.device.address
-
-    @property
     def name(self) -> str:
         """The GPU's name and PCI address."""
-        return f"{self.label} at {self.address}"
+        return f"{self.label} at {self.device.address}"
 
     @property
     def driver_text(self) -> str | None:
@@ -114,42 +80,32 @@ class NvidiaEvidence(Value):
     """Facts about the machine, its NVIDIA driver, and its NVIDIA GPUs."""
 
     facts: MachineFacts
-    nodes: tuple[str, ...]
-    """The names of the GPUs' device nodes in /dev."""
-    jetson: Jetson | None
-    windows_libraries: bool
-    """Whether WSL has a driver library from Windows."""
-    shadow: str | None
-    """A Linux libcuda in WSL that shadows the libcuda from Windows."""
-    devices: str | None
-    """The value of NVIDIA_VISIBLE_DEVICES, which lists a container's GPUs."""
-    capabilities: str | None
-    """The value of NVIDIA_DRIVER_CAPABILITIES, which containers set."""
-    visible: str | None
-    """The value of CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts
     """NVML's facts without the GPUs of other jobs and containers."""
     cuda: LibcudaFacts
-    module: KernelModule | None
+    nodes: tuple[str, ...]
+    """The names of the GPUs' device nodes in /dev."""
+    module: linux.KernelModule | None
     """The loaded kernel module on Linux."""
-    on_disk: bool
-    """Whether the kernel module is installed."""
-    secure_boot: bool
-    refused: tuple[str, ...]
-    """The shared device nodes that this process cannot open."""
+    windows_libraries: bool
+    """Whether WSL has a driver library from Windows."""
+    visible: str | None
+    """The value of CUDA_VISIBLE_DEVICES."""
+    read: KnownFacts
+    """The results of ``READERS``."""
 
     @property
     def shows_gpu(self) -> bool:
         """Whether the driver or the PCI bus lists a GPU for this process."""
-        listed = self.nvml.gpus or self.cuda.devices or self.cards
-        return bool(listed or self.nodes or self.jetson or self._is_shared_by_windows)
+        listed = self.nvml.gpus or self.cuda.devices or self.cards or self.nodes
+        return bool(listed or self.facts.jetson or self._is_shared_by_windows)
 
     @property
     def _is_shared_by_windows(self) -> bool:
         wsl = self.facts.wsl
         if wsl is None or not wsl.gpu:
             return False
-        return self.has_libraries or not wsl.vendors or "nvidia" in wsl.vendors
+        return self.has_libraries or not wsl.vendors or NVIDIA.name in wsl.vendors
 
     @property
     def has_libraries(self) -> bool:
@@ -159,9 +115,7 @@ class NvidiaEvidence(Value):
     @property
     def driver(self) -> DriverVersion | None:
         """The driver release that the kernel module or NVML reports."""
-        if self.module:
-            return self.module.version
-        return self.nvml.driver
+        return self.module.version if self.module else self.nvml.driver
 
     @property
     def has_other_libcuda(self) -> bool:
@@ -174,9 +128,8 @@ class NvidiaEvidence(Value):
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
         """The GPUs on the bus that belong to this process."""
-        return tuple(
-            card for card in self._all_cards if card.address in self._visible_addresses
-        )
+        visible = self._visible_addresses
+        return tuple(card for card in self._all_cards if card.device.address in visible)
 
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
@@ -188,40 +141,88 @@ class NvidiaEvidence(Value):
         return tuple(
             BusCard(device)
             for device in self.facts.devices
-            if device.vendor == "nvidia" and device.is_display
+            if device.vendor == NVIDIA.name and device.is_display
         )
-
-    @cached_property
-    def _visible_addresses(self) -> set[str | None]:
-        """The addresses of this process's GPUs."""
-        usable = [
-            card.address for card in self._all_cards if not card.device.is_reserved
-        ]
-        if not self.facts.container.has_shared_bus:
-            return {*usable}
-        # With a device node for every GPU, the container has all GPUs, even one that the driver has lost.
-        if len(self.nodes) >= len(usable):
-            return {*usable}
-        listed: set[str | None] = {gpu.bus_id for gpu in self.nvml.gpus}
-        listed |= {device.bus_id for device in self.cuda.devices}
-        if listed:
-            return listed
-        # If no library lists the GPUs, use the device nodes, whose numbers are positions on the bus.
-        given: set[str | None] = set()
-        for number, address in enumerate(usable):
-            if f"nvidia{number}" in self.nodes:
-                given.add(address)
-        return given
 
     @property
-    def fix_context(self) -> FixContext:
-        """The context that selects the commands that fix a problem."""
-        if self.driver:
-            branch = self.driver.branch
-        else:
-            branch = load_drivers().recommended
-        return self.facts.place(jetson=self.jetson is not None).knowing(
+    def _visible_addresses(self) -> set[str | None]:
+        """The addresses of this process's GPUs."""
+        usable: list[str | None] = [
+            card.device.address
+            for card in self._all_cards
+            if not card.device.is_reserved
+        ]
+        # With a device node for every GPU, a container has all GPUs, even one that the driver has lost.
+        if not self.facts.container.has_shared_bus or len(self.nodes) >= len(usable):
+            return {*usable}
+        listed = {gpu.bus_id for gpu in self.nvml.gpus}
+        listed |= {device.bus_id for device in self.cuda.devices}
+        # If no library lists the GPUs, use the device nodes, whose numbers are positions on the bus.
+        return listed or {
+            address
+            for number, address in enumerate(usable)
+            if f"nvidia{number}" in self.nodes
+        }
+
+    def create_fix_context(self, cards: Iterable[BusCard] = ()) -> FixContext:
+        """Create the context that selects fixes, with the GPUs' driver branch.
+
+        If all GPUs predate the open kernel modules, the context has the last driver
+        branch that supports the oldest GPU.
+        """
+        tables = load_drivers()
+        chips = [card.capability for card in cards if card.capability]
+        generations = filter(None, map(tables.generation, chips))
+        branches = [row.last_branch for row in generations if row.last_branch]
+        is_legacy = bool(branches) and all(
+            chip < tables.kernel_modules.open_from for chip in chips
+        )
+        context = self.facts.create_fix_context().knowing(
             release=self.facts.host.release or "$(uname -r)",
             version=self.driver or "of the kernel module",
-            running=branch,
+            running=self.driver.branch if self.driver else tables.recommended,
+            branch=min(branches) if is_legacy else tables.recommended,
         )
+        return replace(context, is_legacy=is_legacy)
+
+
+def read_evidence(source: Source, facts: MachineFacts) -> NvidiaEvidence:
+    """Query NVML and libcuda, and read the NVIDIA driver's files."""
+    nvml, cuda = NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
+    if _may_have_driver(source, facts):
+        nvml, cuda = query_driver(source)
+    if facts.container.has_shared_bus:
+        # NVML also lists the GPUs of other jobs and containers, with the error "no permission".
+        gpus = [gpu for gpu in nvml.gpus if gpu.error != NO_PERMISSION]
+        nvml = replace(nvml, gpus=tuple(gpus))
+    # Query Windows only if NVML does not work, because this takes seconds.
+    if facts.machine.os == "windows" and not nvml.is_complete:
+        facts = replace(facts, devices=read_adapters(source))
+    # A job sees the device nodes of the whole host, but NVML lists only the job's GPUs.
+    is_bare_job = facts.container.engine is None and facts.container.job is not None
+    return NvidiaEvidence(
+        facts,
+        nvml,
+        cuda,
+        nodes=() if is_bare_job and nvml.is_complete else linux.list_gpu_nodes(source),
+        module=linux.parse_proc_version(source.text(linux.PROC_VERSION) or ""),
+        windows_libraries=linux.has_windows_libraries(source),
+        visible=source.variable("CUDA_VISIBLE_DEVICES"),
+        read={name: read(source, facts) for name, read in READERS.items()},
+    )
+
+
+def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
+    """Return whether the machine may have an NVIDIA driver or GPU.
+
+    Starting the two child processes on a machine without a driver would take longer than the rest of the probe.
+    """
+    return (
+        facts.machine.os != "linux"
+        or facts.jetson is not None
+        or facts.wsl is not None
+        or any(device.vendor == NVIDIA.name for device in facts.devices)
+        or bool(source.names("/dev", "nvidia"))
+        or source.text(linux.PROC_VERSION) is not None
+        or linux.may_find_libraries(source)
+    )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.machine import Driver, Gpu, MigDevice
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
+from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence
 from gpuinstall.machine.nvidia.libraries import (
     CudaDevice,
     NvmlGpu,
@@ -15,24 +15,25 @@ from gpuinstall.machine.nvidia.libraries import (
 
 
 class DetectedGpu(NamedTuple):
-    """Detected GPU with its PCI address, if known."""
+    """Detected GPU, and the same GPU on the PCI bus if it is there."""
 
     gpu: Gpu
-    address: str | None = None
+    card: BusCard | None
 
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """Return the GPUs that NVML or CUDA lists, then other GPUs on the bus."""
     gpus = _list_nvml_gpus(evidence) or _list_cuda_gpus(evidence)
-    if evidence.jetson and not (gpus or evidence.cards):
+    if evidence.facts.jetson and not (gpus or evidence.cards):
         gpus = [_create_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
-    addresses = {detected.address for detected in gpus}
+    found = [detected.card for detected in gpus]
     index = max((detected.gpu.index for detected in gpus), default=-1)
     for card in evidence.cards:
-        if card.address not in addresses:
+        if card not in found:
             index += 1
+            address = card.device.address
             gpus.append(
-                _create_gpu(evidence, NvmlGpu(index), CudaDevice(), card.address, "pci")
+                _create_gpu(evidence, NvmlGpu(index), CudaDevice(), address, "pci")
             )
     return tuple(gpus)
 
@@ -71,19 +72,15 @@ def _list_nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
         for gpu in gpus
         if gpu.bus_id is None and (has_twins or gpu.error is not None)
     ]
-    cards = [card.address for card in evidence.cards]
+    cards = [card.device.address for card in evidence.cards]
     unlisted = [address for address in cards if address not in addresses.values()]
     if len(unplaced) == len(unlisted):
         # The unlisted addresses belong to these GPUs, in the order of the bus.
         addresses.update(zip(unplaced, unlisted, strict=True))
     detected = []
-    for gpu in gpus:
-        address = addresses[gpu.index]
-        detected.append(
-            _create_gpu(
-                evidence, gpu, _find_device(evidence, gpu, address), address, "nvml"
-            )
-        )
+    for gpu, address in zip(gpus, addresses.values(), strict=True):
+        device = _find_device(evidence, gpu, address)
+        detected.append(_create_gpu(evidence, gpu, device, address, "nvml"))
     return detected
 
 
@@ -114,17 +111,16 @@ def _create_gpu(
         address: The PCI address, if known.
         found_via: The source that lists the GPU.
     """
-    cards = {card.address: card for card in evidence.cards}
+    cards = {card.device.address: card for card in evidence.cards}
     card = cards.get(address or "")
     chip = card.chip if card else None
-    tegra = evidence.jetson.chip if evidence.jetson else None
+    jetson = evidence.facts.jetson
+    tegra = jetson.chip if jetson else None
     # In MIG mode, CUDA's device is a slice of the GPU.
     whole = CudaDevice() if listed.mig else device
     uuid = listed.uuid or whole.uuid
     # Drop the UUID from a Jetson's NVML, such as 54d0709b-…, which CUDA would parse as the ordinal 54.
-    is_usable = (
-        uuid and uuid.startswith("GPU-") and (listed.uuid or not evidence.jetson)
-    )
+    is_usable = uuid and uuid.startswith("GPU-") and (listed.uuid or not jetson)
     name = listed.name or device.name
     capability = listed.compute_capability or device.compute_capability
     if chip:
@@ -146,7 +142,7 @@ def _create_gpu(
         mig_devices=listed.slices,
         found_via=found_via,
     )
-    return DetectedGpu(gpu, address)
+    return DetectedGpu(gpu, card)
 
 
 def _find_device(

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.machine import MigDevice
@@ -22,7 +22,6 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine.bus import normalize_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
-    Command,
     classify_fault,
     describe_end,
     json_lines,
@@ -33,7 +32,6 @@ from gpuinstall.machine.source import Source
 NVML = "libnvidia-ml.so.1"
 LIBCUDA = "libcuda.so.1"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
 """The code of a child process. Importing a module uses cached bytecode."""
@@ -52,6 +50,9 @@ Address = Annotated[str, normalize_address]
 
 NO_PERMISSION = 4
 """NVML's error number."""
+
+
+_Facts = TypeVar("_Facts", "NvmlFacts", "LibcudaFacts")
 
 
 class CudaDevice(Value):
@@ -94,9 +95,8 @@ class NvmlGpu(Value):
     slices: tuple[MigDevice, ...] = ()
     error: int | None = None
     """NVML's error number for the GPU. It makes other facts unknown."""
-    prohibited: bool = False
-    remap_pending: bool = False
-    remap_failed: bool = False
+    facts: Mapping[str, Any] = {}
+    """All facts in NVML's answer, by their names in ``symptoms.toml``."""
     fabric: int | None = None
     """The state of the NVLink fabric: 0 (none) to 3 (ready)."""
 
@@ -125,38 +125,21 @@ class NvmlFacts(Value):
         return self.init == 0 and self.fault is None
 
 
-def can_find_library(source: Source, library: str) -> bool:
-    """Return whether the dynamic loader on Linux may find a driver library."""
-    cache = source.text(LOADER_CACHE)
-    # musl, NixOS, and some containers have no loader cache.
-    return cache is None or library in cache or bool(source.variable("LD_LIBRARY_PATH"))
-
-
 def query_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
     """Query NVML and libcuda in parallel child processes.
 
-    Each library initializes the driver on every GPU without persistence mode. In a
-    scheduler's job, libcuda lists only the job's GPUs.
+    Each library initializes the driver on every GPU without persistence mode.
     """
+    environment = create_child_environment(os.environ)
+    binding = _find_nvml_binding()
+    # In a scheduler's job, libcuda lists only the job's GPUs.
+    own = environment | read_job_devices(os.environ, [VISIBLE])
     commands = {
-        "NVML": (create_nvml_command(), create_child_environment(os.environ)),
-        "libcuda": _create_devices_command(os.environ),
+        "NVML": (create_child_command("nvml_child", binding), environment),
+        "libcuda": (create_child_command("libcuda_child", "devices"), own),
     }
     nvml, cuda = source.run_children(commands)
     return parse_nvml(nvml), parse_libcuda(cuda)
-
-
-def _create_devices_command(environ: Mapping[str, str]) -> Command:
-    """Return the command that queries libcuda about this process's GPUs."""
-    environment = create_child_environment(environ) | read_job_devices(
-        environ, [VISIBLE]
-    )
-    return create_child_command("libcuda_child", "devices"), environment
-
-
-def create_nvml_command() -> list[str]:
-    """Return the command that queries NVML through NVIDIA's binding."""
-    return create_child_command("nvml_child", _find_nvml_binding())
 
 
 def create_child_command(module: str, *words: str) -> list[str]:
@@ -209,13 +192,8 @@ def is_compat(library: str | None) -> bool:
 def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Parse the output of the child process that queries libcuda."""
     answers = json_lines(finished)
-    error = describe_end(finished, DRIVER_SECONDS)
-    try:
-        if answers:
-            return read_object(LibcudaFacts, answers[-1])
-    except ValueError as malformed:
-        error = str(malformed)
-    return LibcudaFacts(fault=classify_fault(finished), error=error)
+    answer = answers[-1] if answers else {}
+    return _read_facts(LibcudaFacts, answer, finished, is_complete=bool(answers))
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
@@ -224,14 +202,22 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
     gpus = []
     for answer in json_lines(finished):
         if "index" in answer:
-            gpus.append(answer)
+            gpus.append({**answer, "facts": answer})
         else:
             document |= answer
+    document["gpus"] = gpus
+    return _read_facts(NvmlFacts, document, finished, is_complete="end" in document)
+
+
+def _read_facts(
+    kind: type[_Facts], document: object, finished: Finished, *, is_complete: bool
+) -> _Facts:
+    """Read the facts of a library, with the fault if they are incomplete."""
+    facts = kind()
     error = describe_end(finished, DRIVER_SECONDS)
-    facts = NvmlFacts()
     try:
-        facts = read_object(NvmlFacts, {**document, "gpus": gpus})
-        if "end" in document:
+        facts = read_object(kind, document)
+        if is_complete:
             return facts
     except ValueError as malformed:
         error = str(malformed)

@@ -6,9 +6,12 @@ import re
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import DriverVersion
+from gpuinstall.machine.nvidia.libraries import LIBCUDA, NVML
+from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
 
 PROC_VERSION = "/proc/driver/nvidia/version"
+LOADER_CACHE = "/etc/ld.so.cache"
 SECURE_BOOT = (
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
@@ -49,10 +52,8 @@ def parse_proc_version(text: str) -> KernelModule | None:
     match = re.search(line, text, re.MULTILINE)
     if match is None:
         return None
-    return KernelModule(
-        DriverVersion.parse(match[1]),
-        open="Open Kernel Module" in match[0],
-    )
+    is_open = "Open Kernel Module" in match[0]
+    return KernelModule(DriverVersion.parse(match[1]), is_open)
 
 
 def lists_nvidia(modules: str) -> bool:
@@ -60,12 +61,12 @@ def lists_nvidia(modules: str) -> bool:
     return re.search(_NVIDIA_MODULE, modules) is not None
 
 
-def parse_secure_boot(text: str | None) -> bool:
+def read_secure_boot(source: Source) -> bool:
     """Return whether Secure Boot is enabled.
 
     The value of the EFI variable follows four bytes of attributes.
     """
-    return (text or "")[4:5] == "\x01"
+    return (source.text(SECURE_BOOT) or "")[4:5] == "\x01"
 
 
 def list_gpu_nodes(source: Source) -> tuple[str, ...]:
@@ -74,16 +75,24 @@ def list_gpu_nodes(source: Source) -> tuple[str, ...]:
     return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
 
 
-def describe_refused_nodes(source: Source) -> tuple[str, ...]:
+def describe_refused_nodes(source: Source) -> str:
     """Describe the shared device nodes that this process cannot open."""
     refused = []
     for name in SHARED:
         access = source.access(f"/dev/{name}")
-        if access is None:
-            refused.append(f"/dev/{name} is missing")
-        elif access != "open":
-            refused.append(f"/dev/{name} may not be opened")
-    return tuple(refused)
+        if access != "open":
+            state = "may not be opened" if access else "is missing"
+            refused.append(f"/dev/{name} {state}")
+    return "; ".join(refused)
+
+
+def may_find_libraries(source: Source) -> bool:
+    """Return whether the dynamic loader may find a driver library."""
+    cache = source.text(LOADER_CACHE)
+    # musl, NixOS, and some containers have no loader cache.
+    if cache is None or source.variable("LD_LIBRARY_PATH"):
+        return True
+    return NVML in cache or LIBCUDA in cache
 
 
 def has_windows_libraries(source: Source) -> bool:
@@ -92,9 +101,9 @@ def has_windows_libraries(source: Source) -> bool:
     return bool(cuda or source.names(WSL_LIBRARIES, "libnvidia-ml"))
 
 
-def find_linux_libcuda(source: Source) -> str | None:
+def find_linux_libcuda(source: Source, facts: MachineFacts) -> str | None:
     """Return a Linux driver's libcuda, which cannot work in WSL."""
-    for folder in LINUX_LIBRARIES:
+    for folder in LINUX_LIBRARIES if facts.wsl else ():
         for name in source.names(folder, "libcuda.so."):
             if re.search(r"\.so\.[0-9]{3}\.", name):
                 return f"{folder}/{name}"

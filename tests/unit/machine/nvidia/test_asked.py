@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuinstall.machine.nvidia.libraries import LOADER_CACHE
+from gpuinstall.machine.nvidia.linux import LOADER_CACHE
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import card, libcuda, module, nvml, recording
 

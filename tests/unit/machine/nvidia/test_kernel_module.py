@@ -4,12 +4,14 @@ import pytest
 
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.linux import (
+    SECURE_BOOT,
     has_module,
     lists_nvidia,
     parse_proc_version,
-    parse_secure_boot,
+    read_secure_boot,
 )
 from gpuinstall.machine.source import Source
+from tests.lab.recorded import recording
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,9 @@ def test_kernel_modules_of_distributions_are_recognized():
         ("\x06", False),
     ],
 )
-def test_secure_boot_is_read_from_fifth_byte(text, on):
-    assert parse_secure_boot(text) is on
+def test_secure_boot_is_read_from_fifth_byte(tmp_path, text, on):
+    files = {} if text is None else {SECURE_BOOT: text}
+    assert read_secure_boot(recording(tmp_path, files)) is on
 
 
 @pytest.mark.parametrize(

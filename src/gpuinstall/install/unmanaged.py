@@ -25,11 +25,10 @@ from gpuinstall.environments.guard import (
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import ExistingEnvironment, InstallOptions, InstallState
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.machine.pythons import run_script
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_declared_request
-from gpuinstall.verify.interpreter import run_script
-from gpuinstall.verify.kernels.context import MARK
 
 _INSPECT_SCRIPT = """
 import json, os, sys, sysconfig
@@ -46,8 +45,8 @@ answer = {
     "path": [path for path in sys.path if path.endswith("-packages")],
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
+print(json.dumps(answer))
 """
-_INSPECT_SCRIPT += f"print({MARK!r} + json.dumps(answer))"
 
 
 class _InterpreterDetails(Value):

@@ -17,18 +17,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import xdg_folder
-from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.process import is_startable, run_python
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
+from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.machine.children import describe_end, json_lines, json_or_none
 from gpuinstall.machine.source import Source
+
+_Answer = TypeVar("_Answer")
 
 _FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A final release of Python, such as ``3.11`` or ``3.11.7``."""
@@ -46,8 +49,9 @@ _VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
 _START_SECONDS = 5.0
 _SCRIPT = """
 import json, sys
+if sys.implementation.name != "cpython":
+    sys.exit("it is %s, not CPython" % sys.implementation.name)
 print(json.dumps({
-    "implementation": sys.implementation.name,
     "version": "%d.%d.%d" % sys.version_info[:3],
     "level": sys.version_info[3],
     "flags": getattr(sys, "abiflags", ""),
@@ -63,7 +67,6 @@ class Python(Value):
     """The Python release, such as ``3.12.1``."""
     base: str
     """The base interpreter that a shim or virtual environment uses."""
-    implementation: str
     level: str
     """The release level: ``final``, ``candidate``, ``beta``, or ``alpha``."""
     flags: str
@@ -81,26 +84,45 @@ class Python(Value):
 
 
 @cache
-def start_python(program: Path) -> Python | Rejection[Path]:
+def start_python(program: Path) -> Python | UsageError:
     """Start an interpreter to read its version, at most once per process."""
-    argv = (program, "-I", "-S", "-c", _SCRIPT)
     try:
-        done = run_python(argv, seconds=_START_SECONDS)
+        argv = (program, "-I", "-S", "-c", _SCRIPT)
+        return run_script(Python, argv, _START_SECONDS)
+    except UsageError as error:
+        return error
+
+
+def run_script(
+    kind: type[_Answer], argv: Sequence[str | Path], seconds: float | None = None
+) -> _Answer:
+    """Run one of gpuinstall's scripts, and parse the report that it prints.
+
+    Args:
+        kind: The type of the report.
+        argv: The interpreter and its arguments.
+        seconds: The time limit. None: the limit for an interpreter query.
+
+    Raises:
+        UsageError: The interpreter does not run.
+    """
+    seconds = seconds or read_timeouts(os.environ).interpreter_query
+    try:
+        done = run_python(argv, seconds=seconds)
     except OSError as error:
-        return _reject_interpreter(program, error.strerror or str(error))
-    for answer in reversed(json_lines(done)):
-        with suppress(ValueError):
-            python = read_object(Python, answer)
-            if python.implementation == "cpython":
-                return python
-            return _reject_interpreter(
-                program, f"it is {python.implementation}, not CPython"
-            )
-    return _reject_interpreter(program, describe_end(done, _START_SECONDS))
-
-
-def _reject_interpreter(program: Path, reason: str) -> Rejection[Path]:
-    return Rejection(program, Reason("python-unusable", reason))
+        reason = error.strerror or str(error)
+    else:
+        # Startup files may print further lines.
+        for answer in reversed(json_lines(done)):
+            with suppress(ValueError):
+                return read_object(kind, answer)
+        reason = describe_end(done, seconds)
+    raise UsageError(
+        "python-unusable",
+        f"{argv[0]} cannot be run as a Python interpreter",
+        why=reason,
+        hint="Select another interpreter with --python PATH or --venv DIR",
+    )
 
 
 def select_base_python(request: Request) -> tuple[Request, Path | None]:
@@ -123,13 +145,9 @@ def select_base_python(request: Request) -> tuple[Request, Path | None]:
     if not version and (re.search(r"[/\\]", name) or find_named_python(name)):
         program = find_interpreter(name)
         python = start_python(program)
-        if isinstance(python, Rejection):
-            raise UsageError(
-                "python-unusable",
-                f"{program} cannot be run as a Python interpreter",
-                why=python.reason.message,
-                hint="Run it again with --python 3.12",
-            )
+        if isinstance(python, UsageError):
+            python.hint = "Run it again with --python 3.12"
+            raise python
         version, base = python.minor, Path(python.base)
         preferred = (version, *preferred)
     if not version:

@@ -6,26 +6,20 @@ torch is located without importing it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
-from gpuinstall.base import process
-from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value
+from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import Backend, find_torch_backend
-from gpuinstall.machine.children import describe_end, json_lines
+from gpuinstall.machine.pythons import run_script
 from gpuinstall.verify.kernel_run import KERNELS
-from gpuinstall.verify.kernels.context import MARK
 
 LOOK = KERNELS / "look.py"
-
-_Answer = TypeVar("_Answer")
 
 
 class FoundTorch(Value):
@@ -38,9 +32,8 @@ class FoundTorch(Value):
     torch: str | None = None
     """The file of the torch module."""
 
-    version: str | None = None
-    toolkit: Backend | None = None
-    """The backend from the toolkit in torch's ``version.py``, if any."""
+    constants: Mapping[str, str] = {}
+    """The strings in torch's ``version.py``, such as the version of CUDA."""
 
     path: tuple[str, ...] = ()
     """The interpreter's ``sys.path``."""
@@ -49,11 +42,23 @@ class FoundTorch(Value):
     """The file of the torch that a program in the working folder imports."""
 
     @property
+    def version(self) -> str | None:
+        """The version of torch, if known."""
+        return self.constants.get("__version__")
+
+    @property
     def backend(self) -> Backend | None:
         """The backend of torch by version or toolkit, or None."""
         if self.version is None:
             return None
-        return find_torch_backend(self.version, self.toolkit)
+        toolkit = None
+        for row in BACKEND_ROWS:
+            text = self.constants.get(row.toolkit or row.kind)
+            if text and not toolkit:
+                # 6.4.43482-0f2d60242 is ROCm 6.4.
+                release = ".".join(text.split(".")[:2]) if row.version else None
+                toolkit = Backend(row.kind, release)
+        return find_torch_backend(self.version, toolkit)
 
     @property
     def kind(self) -> str | None:
@@ -111,39 +116,6 @@ def inspect_interpreter(python: Path) -> Interpreter:
     except UsageError as error:
         # If the interpreter does not start with -I either, isolated.result() raises the error.
         return Interpreter(isolated.result(), isolated.result(), start_error=error.why)
-
-
-def run_script(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
-    """Run one of gpuinstall's scripts, and parse the report that it prints.
-
-    Args:
-        kind: The type of the report.
-        argv: The interpreter and its arguments.
-
-    Raises:
-        UsageError: The interpreter does not run.
-    """
-    python = Path(argv[0])
-    try:
-        seconds = read_timeouts(os.environ).interpreter_query
-        done = process.run_python(argv, seconds=seconds)
-    except OSError as error:
-        raise _create_error(python, error.strerror or str(error)) from None
-    # The environment's startup files may print more lines.
-    answers = json_lines(done, MARK)
-    if answers:
-        with suppress(ValueError):
-            return read_object(kind, answers[-1])
-    raise _create_error(python, describe_end(done, seconds))
-
-
-def _create_error(python: Path, reason: str) -> UsageError:
-    return UsageError(
-        "python-unusable",
-        f"{python} cannot be run as a Python interpreter",
-        why=reason,
-        hint="Select another interpreter with --python PATH or --venv DIR",
-    )
 
 
 def find_interference(interpreter: Interpreter) -> Finding | None:

@@ -13,7 +13,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.data_files import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import load_gpus, load_products
-from gpuinstall.machine.nvidia.driver import split_code
+from gpuinstall.machine.nvidia.code import split_code
 
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")
 

@@ -6,7 +6,7 @@ from packaging.version import Version
 from gpuinstall.base.versions import Backend, ComputeCapability, CudaVersion
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.loader import code_names
-from gpuinstall.machine.nvidia.driver import find_code
+from gpuinstall.machine.nvidia.code import find_code
 from gpuinstall.machine.nvidia.rules import NvidiaRules
 from gpuinstall.machine.protocol import Code
 from tests.frozen import frozen_catalog

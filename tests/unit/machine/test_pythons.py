@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.finding import Rejection
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.machine import pythons
@@ -75,7 +75,7 @@ def shim(home, version, command):
 def test_only_working_python_shim_is_found(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     answer = json.dumps(
-        {"implementation": "cpython", "version": "3.99.2", "level": "final"}
+        {"version": "3.99.2", "level": "final"}
         | {"flags": "", "base": "/opt/python3.99"}
     )
     shim(home, "3.99", f"echo '{answer}'")
@@ -113,9 +113,9 @@ def test_failed_interpreter_start_has_a_reason(home, monkeypatch, command, reaso
     if "while" in command:
         monkeypatch.setattr(pythons, "_START_SECONDS", 0.2)
     shim(home, "3.9", command)
-    rejection = start_python(home / ".asdf/shims/python3.9")
-    assert isinstance(rejection, Rejection)
-    assert rejection.reason.message == reason
+    error = start_python(home / ".asdf/shims/python3.9")
+    assert isinstance(error, UsageError)
+    assert error.why == reason
 
 
 def test_interpreter_reports_its_version_and_base_interpreter():

@@ -9,7 +9,7 @@ from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.machine.nvidia.driver import split_code
+from gpuinstall.machine.nvidia.code import split_code
 from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import CARDS, machine

@@ -10,7 +10,6 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import (
-    Backend,
     ComputeCapability,
     CudaVersion,
     DriverVersion,
@@ -32,13 +31,13 @@ PYTHON = Path("/data/envs/it/bin/python")
 NO_LIBRARY = "cannot open shared object file: No such file or directory"
 
 
-CUDA = Backend("cuda", "13.0")
+CUDA = {"cuda": "13.0"}
 
 
 def proof(driver="580.95.05", torch=CUDA, version="2.14.1"):
     found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
     machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
-    own = FoundTorch("3.12.1", True, None, version, torch)
+    own = FoundTorch("3.12.1", True, None, {"__version__": version, **torch})
     run = KernelRun(PYTHON, (), "quick")
     return Verification(machine, Interpreter(own, own), run, Reporter())
 
@@ -98,7 +97,7 @@ def test_check_failure_classification_depends_on_gpu_and_driver():
 
 def test_vendor_of_torch_determines_missing_code_cause():
     nvidia, radeon = CARD.gpu, Gpu(1, "AMD X", vendor="amd", architecture="gfx906")
-    of_amd = proof(torch=Backend("rocm", "7.2"), version="2.14.1+rocm7.2")
+    of_amd = proof(torch={"hip": "7.2"}, version="2.14.1+rocm7.2")
     both = replace(of_amd, machine=replace(of_amd.machine, gpus=(nvidia, radeon)))
     target = DeviceTarget(1, "AMD X", "cuda", ("1",), radeon, "amd")
     assert failed("elementwise", NO_IMAGE, on=target, context=both).id == "F79"
@@ -106,14 +105,14 @@ def test_vendor_of_torch_determines_missing_code_cause():
 
 def test_missing_torch_is_reported():
     text = "No module named 'torch'"
-    check = failed("import", text, context=proof(torch=None, version=None))
+    check = failed("import", text, context=proof(version=None))
     assert check.id is None
     assert check.message == "torch is not installed in this environment"
     assert check.fixes == ("gpuinstall install",)
 
 
 def test_wrong_torch_build_suggests_gpuinstall_install():
-    (check,) = report_wrong_build(CARD, proof(torch=None, version="2.14.1+cpu")).checks
+    (check,) = report_wrong_build(CARD, proof(torch={}, version="2.14.1+cpu")).checks
     assert check.id == "F33"
     assert str(check.fixes[0]).startswith("gpuinstall install")
 

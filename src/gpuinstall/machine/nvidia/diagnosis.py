@@ -7,11 +7,11 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Driver
+from gpuinstall.base.machine import Driver, Gpu
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
+from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.machine.nvidia.driver import MachineDriver
 from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
 from gpuinstall.machine.nvidia.libraries import (
@@ -21,6 +21,7 @@ from gpuinstall.machine.nvidia.libraries import (
     parse_libcuda_release,
 )
 from gpuinstall.machine.nvidia.linux import PROC_VERSION
+from gpuinstall.machine.nvidia.rules import NvidiaRules
 from gpuinstall.machine.prober import format_gpus, parse_visible_entries
 from gpuinstall.machine.symptoms import (
     KnownFacts,
@@ -341,8 +342,8 @@ def _find_card_fault(
     if card.capability is None or driver is None:
         return None
     machine = replace(evidence.facts.machine, driver=Driver(driver))
-    drivers = MachineDriver(machine, load_drivers())
-    return drivers.find_fault(card.capability, card.label)
+    gpu = Gpu(0, card.label, compute_capability=card.capability)
+    return NvidiaRules(machine, load_catalog()).find_gpu_fault(gpu)
 
 
 def _hides_all_gpus(evidence: NvidiaEvidence) -> bool:

@@ -7,16 +7,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.vendors import NVIDIA
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, version_key
-from gpuinstall.machine.nvidia.driver import MachineDriver, find_code, split_code
+from gpuinstall.base.versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverVersion,
+    version_key,
+)
+from gpuinstall.machine.nvidia.code import find_code, split_code
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
+    from gpuinstall.catalog.drivers import Drivers, Floor
 
 _ANY_CUDA = CudaVersion(999, 0)
 _JETSON_WHEELS = (
@@ -45,17 +52,76 @@ class NvidiaRules(Rules):
     @property
     def driver(self) -> str:
         """The driver and its version for messages: ``driver 535.183.01``."""
-        return str(self._driver)
+        name = f"driver {self._version}"
+        if self._version is None:
+            name = f"a driver for CUDA {self._cuda}"
+        return f"{name} ({self._driver.libcuda})" if self._driver.libcuda else name
 
     @cached_property
-    def _driver(self) -> MachineDriver:
-        return MachineDriver(self.machine, self.catalog.drivers)
+    def _driver(self) -> Driver:
+        """The NVIDIA driver. All fields are unknown if it is not installed."""
+        return self.machine.driver or Driver()
+
+    @property
+    def _tables(self) -> Drivers:
+        return self.catalog.drivers
+
+    @property
+    def _version(self) -> DriverVersion | None:
+        return self._driver.version
+
+    @cached_property
+    def _cuda(self) -> CudaVersion | None:
+        """The newest CUDA version that the driver or its branch supports."""
+        row = self._version and self._tables.branch(self._version)
+        return self._driver.cuda or (row.cuda if row else None)
+
+    @cached_property
+    def _branch(self) -> int | None:
+        """The release branch of the driver, if known.
+
+        If only the supported CUDA is known, the result is the newest branch for this
+        CUDA, or 0 if no branch is old enough.
+        """
+        if self._version is not None:
+            row = self._tables.branch(self._version)
+            return row.branch if row else self._version.branch
+        served = self._cuda
+        if served is None:
+            return None
+        reached = [branch for branch, cuda in self._tables.branches if cuda <= served]
+        return max(reached, default=0)
+
+    def _find_floor(self, major: int) -> DriverVersion | None:
+        """Return the minimum driver for a CUDA major version, if known."""
+        floor = self._tables.floors.get(major)
+        return self._select_minimum(floor) if floor else None
+
+    def _select_minimum(self, floor: Floor) -> DriverVersion:
+        """Return the minimum driver for Linux or, as in WSL, Windows."""
+        if self.machine.os == "windows" or self.machine.environment.wsl:
+            return floor.windows
+        return floor.linux
+
+    def _is_at_least(self, floor: DriverVersion) -> bool:
+        """Return whether the driver is as new as the minimum driver ``floor``.
+
+        If the driver's release is unknown, the newest release of its branch is assumed.
+        """
+        version = self._version
+        if version is None:
+            row = self._tables.branch(floor)
+            branch = self._branch
+            return branch is not None and row is not None and branch >= row[0]
+        if len(version.parts) == 1:
+            return version.branch >= floor.branch
+        return version.parts >= floor.parts
 
     def find_platform_fault(self) -> Finding | None:
         """Reject a Jetson whose older JetPack requires other wheels."""
         l4t = self.machine.environment.l4t
         release = version_key(l4t or "")
-        if not release or release >= version_key(self.catalog.drivers.jetson):
+        if not release or release >= version_key(self._tables.jetson):
             return None
         return Finding(
             "jetson",
@@ -65,11 +131,20 @@ class NvidiaRules(Rules):
 
     def find_driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Return a finding if the NVIDIA driver is missing."""
-        driver = self._driver.driver
-        if driver.version or driver.cuda:
+        if self._version or self._driver.cuda:
             return None
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
-        branches = self._driver.describe_branches(self._find_supported_chips(gpus))
+        chips = self._find_supported_chips(gpus)
+        last = self._find_last_branch(chips)
+        if last is None:
+            floors = [*map(self._select_minimum, self._tables.floors.values())]
+            floors += filter(None, map(self._find_first_driver, chips))
+            branches = f", {max(floors)} or newer"
+        else:
+            ended = self._find_last_branches(chips).items()
+            dropped = " and ".join(name for name, branch in ended if branch == last)
+            branches = f" of branch {last}, the last for {dropped}"
+        branches += self._describe_unsupported_gpus(chips)
         return Finding(
             "no-driver",
             f"there is no NVIDIA driver for {names}",
@@ -77,11 +152,46 @@ class NvidiaRules(Rules):
         )
 
     def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return a finding if a GPU's chip is unknown or unsupported."""
+        """Return a finding if a GPU is unknown or its driver does not support it.
+
+        The driver may be older than the GPU's chip, or may no longer support its
+        generation.
+        """
         chip = _find_chip(gpu)
         if chip is None:
             return super().find_gpu_fault(gpu)
-        return self._driver.find_fault(chip, gpu.label, self._find_cuda_majors(chip))
+        branch = self._branch
+        if branch is None:
+            return None
+        generation = self._tables.generation(chip)
+        last = generation.last_branch if generation else None
+        if generation and last is not None and branch > last:
+            libcuda = self._driver.libcuda
+            fix = f"Remove {libcuda}" if libcuda else f"Install driver {last}"
+            return Finding(
+                "driver-dropped-gpu",
+                f"{self.driver} no longer supports {generation.name} GPUs such as {gpu.label};"
+                f" the last branch with support is {last}",
+                fixes=(fix,),
+            )
+        first = self._find_first_driver(chip)
+        if first is None or self._is_at_least(first):
+            return None
+        majors = self._find_cuda_majors(chip)
+        floors = [self._find_floor(major) or first for major in majors]
+        floor = f"driver {first} or newer"
+        newer = f"{max(first, min(floors, default=first))} or newer"
+        after = self._tables.first_drivers[chip].after
+        if after:
+            floor = f"a driver newer than {after}"
+            newer = "the latest version"
+        chips = [other.compute_capability for other in self.machine.gpus]
+        newer += self._describe_unsupported_gpus([chip, *filter(None, chips)])
+        return Finding(
+            "driver-older-than-gpu",
+            f"{self.driver} does not support {gpu.label}, which requires {floor}",
+            fixes=(self._format_update(newer, [chip]),),
+        )
 
     def find_architecture(self, gpu: Gpu) -> str | None:
         """Return the name of a GPU's SASS architecture, such as ``sm_89``."""
@@ -110,15 +220,13 @@ class NvidiaRules(Rules):
             )
         if build.lists_no_code:
             return Code(chip.sm, "sass")
-        return find_code(build, chip, self.catalog.drivers, self._driver.cuda)
+        return find_code(build, chip, self._tables, self._cuda)
 
     def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return the oldest architecture of a build if a GPU is older."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
-        if lowest and any(
-            chip < lowest.capability for _, chip in _find_known_chips(gpus)
-        ):
+        if lowest and any(chip < lowest.capability for chip in _find_chips(gpus)):
             return f"begins at {lowest}"
         return "has none"
 
@@ -131,20 +239,36 @@ class NvidiaRules(Rules):
         return "F38" if is_newer else self.no_code
 
     def find_driver_rejection(self, build: Build) -> Reason | None:
-        """Reject a build if its CUDA major requires a newer driver."""
-        driver = self._driver
+        """Reject a build if its CUDA major requires a newer driver.
+
+        If only the driver's CUDA version is known, its major version is compared with
+        the toolkit's.
+        """
         toolkit = build.toolkit
-        if toolkit is None or driver.supports_toolkit(toolkit):
+        if toolkit is None:
             return None
-        major = toolkit[0]
-        text = f"CUDA {major}.x needs {driver.format_requirement(toolkit)}"
-        if major not in driver.minimum_drivers:
-            text += f"; {driver} supports CUDA {driver.cuda}"
+        major, floor = toolkit[0], self._find_floor(toolkit[0])
+        if floor is None:
+            # The tables lack this CUDA major, so only the driver's own CUDA version can show support.
+            is_supported = self._cuda is not None and self._cuda >= toolkit
+        elif self._version is None and self._cuda is not None:
+            is_supported = self._cuda.major >= major
+        else:
+            is_supported = self._is_at_least(floor)
+        if is_supported:
+            return None
+        text = f"CUDA {major}.x needs {self.format_required_driver(build)}"
+        if floor is None:
+            text += f"; {self.driver} supports CUDA {self._cuda}"
         return Reason("driver-too-old", text)
 
     def format_required_driver(self, build: Build) -> str:
         """Return the minimum driver for the CUDA major version of a build."""
-        return self._driver.format_requirement(build.toolkit or (0, 0))
+        toolkit = build.toolkit or (0, 0)
+        floor = self._find_floor(toolkit[0])
+        if floor is None:
+            return f"a driver for CUDA {CudaVersion(*toolkit)}"
+        return f"driver {floor} or newer"
 
     def find_driver_fix(
         self,
@@ -156,37 +280,35 @@ class NvidiaRules(Rules):
         toolkit = build.toolkit
         if toolkit is None or code not in self.driver_reasons:
             return None
+        chips = self._find_supported_chips(gpus)
         last = None
-        floor: object = self._driver.minimum_drivers.get(toolkit[0])
+        floor: object = self._find_floor(toolkit[0])
         # A driver cannot compile PTX from a newer CUDA version than its own.
         if code == "driver-too-old-for-ptx":
-            branches = self.catalog.drivers.branches
+            branches = self._tables.branches
             floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
         elif floor:
-            last = self._driver.find_last_branch(self._find_supported_chips(gpus))
+            last = self._find_last_branch(chips)
         if floor is None:
-            cuda = CudaVersion(*toolkit)
-            newer = f"a version that supports CUDA {cuda}"
-            return self._driver.format_update(newer, self._find_supported_chips(gpus))
+            newer = f"a version that supports CUDA {CudaVersion(*toolkit)}"
+            return self._format_update(newer, chips)
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
-            excluded = [
-                gpu.label
-                for gpu, chip in _find_known_chips(self.machine.gpus)
-                if (first := self._driver.find_first_driver(chip))
-                and first.branch > last
-            ]
+            excluded = []
+            for gpu in self.machine.gpus:
+                chip = _find_chip(gpu)
+                first = chip and self._find_first_driver(chip)
+                if first and first.branch > last:
+                    excluded.append(gpu.label)
             if excluded:
                 newer += f"; these drivers do not support {' and '.join(excluded)}"
-        newer += self._driver.describe_unsupported_gpus(
-            [chip for _, chip in _find_known_chips(gpus)]
-        )
+        newer += self._describe_unsupported_gpus(_find_chips(gpus))
         fixes = [
-            self._driver.format_update(newer, self._find_supported_chips(gpus)),
+            self._format_update(newer, chips),
             *self._update_commands(str(floor), last),
         ]
-        if self._driver.supports_compat():
+        if self._supports_compat():
             package = f"cuda-compat-{toolkit[0]}-{toolkit[1]}"
             fixes.append(
                 f"Or keep the driver and install NVIDIA's package {package} (data-center GPUs only)"
@@ -204,24 +326,79 @@ class NvidiaRules(Rules):
         unknown.
         """
         environment = self.machine.environment
-        if not (self.machine.distribution or environment.container or environment.wsl):
+        is_guest = environment.container or environment.wsl
+        if not (self.machine.distribution or is_guest):
             return ()
         # If newer drivers dropped a chip, use the last branch that supports it.
         branch = str(last) if last else floor.partition(".")[0]
         commands = self.catalog.driver_commands(self.machine, branch, last is not None)
-        if environment.container or environment.wsl or environment.l4t:
+        if is_guest or environment.l4t:
             return commands
-        version = self._driver.version
         sentence = (
-            f"please update the NVIDIA driver from {version} to {floor} or newer; "
+            f"please update the NVIDIA driver from {self._version} to {floor} or newer; "
             "programs built for older CUDA versions keep working"
         )
         return (*commands, f"Without root, ask the administrator: {sentence}")
 
+    def _supports_compat(self) -> bool:
+        """Return whether cuda-compat supports this driver and all GPUs."""
+        environment, version = self.machine.environment, self._version
+        if version is None or environment.wsl or environment.l4t:
+            return False
+        words = {
+            word for gpu in self.machine.gpus for word in gpu.label.lower().split()
+        }
+        return (
+            self.machine.os == "linux"
+            and version.branch >= self._tables.compat_base
+            and self._tables.no_compat.isdisjoint(words)
+        )
+
+    def _format_update(self, newer: str, chips: Iterable[ComputeCapability]) -> str:
+        """Return the instruction to update the driver, or JetPack."""
+        jetsons = {row.capability for row in self._tables.jetsons.values()}
+        if jetsons.isdisjoint(chips):
+            return f"Update the NVIDIA driver to {newer}"
+        return "Update to a newer JetPack: the driver is part of it"
+
+    def _find_first_driver(self, chip: ComputeCapability) -> DriverVersion | None:
+        """Return the first driver that supports a chip, or None if all do."""
+        floor = self._tables.first_drivers.get(chip)
+        return self._select_minimum(floor) if floor else None
+
+    def _find_last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
+        """Return the last driver branch that supports the newest chip.
+
+        Returns:
+            The branch, or None if current branches support the chips.
+        """
+        first = self._find_first_branch(chips)
+        lasts = self._find_last_branches(chips).values()
+        return min((last for last in lasts if last >= first), default=None)
+
+    def _describe_unsupported_gpus(self, chips: Sequence[ComputeCapability]) -> str:
+        """Return a note if no driver supports the chips of all GPUs."""
+        first = self._find_first_branch(chips)
+        ended = self._find_last_branches(chips).items()
+        dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
+        if not dropped:
+            return ""
+        return f"; no driver supports all GPUs, and this one does not support {' and '.join(dropped)}"
+
+    def _find_first_branch(self, chips: Sequence[ComputeCapability]) -> int:
+        """Return the first driver branch for the newest chip, or 0."""
+        firsts = filter(None, map(self._find_first_driver, chips))
+        return max((first.branch for first in firsts), default=0)
+
+    def _find_last_branches(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:
+        """Return the last driver branch for each generation of old chips."""
+        rows = filter(None, map(self._tables.generation, chips))
+        return {row.name: row.last_branch for row in rows if row.last_branch}
+
     def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return the minimum driver for a build on its operating system."""
         major, _ = build.toolkit or (0, 0)
-        floor = self.catalog.drivers.floors.get(major)
+        floor = self._tables.floors.get(major)
         if floor is None:
             return {}
         driver = floor.windows if build.os == "windows" else floor.linux
@@ -240,7 +417,7 @@ class NvidiaRules(Rules):
         toolkit if all are newer.
         """
         major, minor = toolkit or (0, 0)
-        is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
+        is_above = self._cuda is not None and (major, minor) > self._cuda
         needs_ptx = any(code.how == "ptx" for code in codes if isinstance(code, Code))
         return (
             (
@@ -252,10 +429,7 @@ class NvidiaRules(Rules):
                 self._find_compiler_warning(toolkit, gpus) is not None,
                 "its runtime compilers support the GPU",
             ),
-            (
-                is_above,
-                f"its toolkit is not above the driver's CUDA {self._driver.cuda}",
-            ),
+            (is_above, f"its toolkit is not above the driver's CUDA {self._cuda}"),
             (is_above and (major, minor), "its toolkit is closer to the driver"),
             ((-major, -minor), "its toolkit is newer"),
         )
@@ -274,16 +448,15 @@ class NvidiaRules(Rules):
         return tuple(filter(None, reasons))
 
     def _find_driver_warning(self, build: Build) -> Reason | None:
-        driver = self._driver
-        partial = self.catalog.drivers.partially_supported
+        partial = self._tables.partially_supported
         if build.toolkit is None or build.toolkit < partial.cuda:
             return None
-        branch = driver.branch
+        branch = self._branch
         if branch is None or not partial.first <= branch <= partial.last:
             return None
         return Reason(
             "driver-barely-new-enough",
-            f"{driver} runs CUDA {CudaVersion(*build.toolkit)} builds, but some kernels (optimizers) may fail (F19);"
+            f"{self.driver} runs CUDA {CudaVersion(*build.toolkit)} builds, but some kernels (optimizers) may fail (F19);"
             f" driver {partial.last + 1} or newer is not affected",
         )
 
@@ -293,8 +466,9 @@ class NvidiaRules(Rules):
         gpus: Sequence[Gpu],
     ) -> Reason | None:
         """Return a warning if a build does not list a Jetson's code."""
-        for gpu, chip in _find_known_chips(gpus):
-            tegra = self.catalog.drivers.tegra.get(chip)
+        for gpu in gpus:
+            chip = _find_chip(gpu)
+            tegra = self._tables.tegra.get(chip) if chip else None
             if toolkit and tegra and tegra.unified and toolkit < tegra.unified:
                 return Reason(
                     "code-of-a-relative",
@@ -308,8 +482,9 @@ class NvidiaRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Reason | None:
-        for gpu, chip in _find_known_chips(gpus):
-            compilers = self.catalog.drivers.run_time_compilers.get(chip)
+        for gpu in gpus:
+            chip = _find_chip(gpu)
+            compilers = self._tables.run_time_compilers.get(chip) if chip else None
             if compilers and toolkit and toolkit < compilers:
                 return Reason(
                     "run-time-compiler-too-old",
@@ -322,22 +497,17 @@ class NvidiaRules(Rules):
         """Yield the CUDA major versions whose builds support a chip."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
             if build.toolkit and build.backend.kind == self.kind:
-                code = find_code(build, chip, self.catalog.drivers, _ANY_CUDA)
+                code = find_code(build, chip, self._tables, _ANY_CUDA)
                 if isinstance(code, Code):
                     yield build.toolkit[0]
 
     def _find_supported_chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
         """Return the compute capabilities of GPUs that any build supports."""
-        return [
-            chip for gpu, chip in _find_known_chips(gpus) if self.is_ever_supported(gpu)
-        ]
+        return _find_chips([gpu for gpu in gpus if self.is_ever_supported(gpu)])
 
 
-def _find_known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]:
-    for gpu in gpus:
-        chip = _find_chip(gpu)
-        if chip:
-            yield gpu, chip
+def _find_chips(gpus: Sequence[Gpu]) -> list[ComputeCapability]:
+    return [chip for chip in map(_find_chip, gpus) if chip]
 
 
 def _find_chip(gpu: Gpu) -> ComputeCapability | None:

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 _CONSTANT = re.compile(r"^(\w+)\b[^=\n]*= *['\"](.+)['\"]", re.MULTILINE)
-# The prefixes of backend tags, by torch's name for the toolkit.
-PREFIXES = {"cuda": "cu", "hip": "rocm", "xpu": "xpu"}
 
 
 def main() -> None:
@@ -38,8 +36,9 @@ def main() -> None:
         "first": _origin(PathFinder.find_spec("torch", [*sys.argv[1:], *sys.path])),
     }
     if answer["torch"]:
-        answer.update(_version(Path(answer["torch"]).with_name("version.py")))
-    print(f"gpuinstall: {json.dumps(answer)}")  # noqa: T201  the report
+        path = Path(answer["torch"]).with_name("version.py")
+        answer["constants"] = _read_constants(path)
+    print(json.dumps(answer))  # noqa: T201  the report
 
 
 def _origin(spec: ModuleSpec | None) -> str | None:
@@ -51,25 +50,18 @@ def _origin(spec: ModuleSpec | None) -> str | None:
     return next(iter(spec.submodule_search_locations or []), None)
 
 
-def _version(path: Path) -> dict[str, Any]:
-    """Read the version and toolkit of torch from ``version.py``.
+def _read_constants(path: Path) -> dict[str, str]:
+    """Return the strings in torch's ``version.py`` by their names.
 
     The file is parsed, because an import of torch may fail.
     """
     if path.parent.name != "torch" or not isfile(path):
         return {}
     try:
-        values = dict(_CONSTANT.findall(path.read_text("utf-8")))
+        return dict(_CONSTANT.findall(path.read_text("utf-8")))
     except (OSError, ValueError):
         # A later import of torch reports a damaged file.
         return {}
-    toolkit = None
-    for name, prefix in PREFIXES.items():
-        if name in values:
-            version = "".join(re.findall(r"^[0-9]+\.[0-9]+", values[name]))
-            toolkit = prefix + (version.replace(".", "") if name == "cuda" else version)
-            break
-    return {"version": values.get("__version__"), "toolkit": toolkit}
 
 
 main()

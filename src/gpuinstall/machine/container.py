@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.vendors import VENDOR_ROWS
@@ -60,17 +61,14 @@ class ContainerInfo(Value):
         return self.engine is not None or self.job is not None
 
 
-def read_job_devices(
-    environ: Mapping[str, str],
-    variables: Sequence[str],
-) -> dict[str, str]:
+def read_job_devices(variables: Sequence[str]) -> dict[str, str]:
     """Return the environment variables that list a scheduler job's GPUs.
 
     The result is empty outside a job, where the user may have set these variables for
     another program.
     """
-    if any(environ.get(job) for job in JOBS):
-        return {name: environ[name] for name in variables if name in environ}
+    if any(map(os.environ.get, JOBS)):
+        return {name: os.environ[name] for name in variables if name in os.environ}
     return {}
 
 

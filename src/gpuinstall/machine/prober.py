@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 from abc import ABC, abstractmethod
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
@@ -14,7 +11,7 @@ from gpuinstall.machine.container import read_job_devices
 from gpuinstall.machine.vendors import FIRST_VENDOR, find_vendor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.reporter import Reporter
@@ -34,8 +31,6 @@ _SUMMARIES: dict[PreflightOutcome, str] = {
     "unproven": "not verified: {}",
     "failed": "failed: {}",
 }
-
-_VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 
 class MachineFacts(Value):
@@ -164,72 +159,60 @@ class Prober(ABC):
         """Return usable GPUs and MIG slices, or none on a faulty machine."""
         if machine.blocking:
             return []
-        parts = self.parts(machine, os.environ)
-        return [part for part in parts if part.withheld is None]
+        return [part for part in self.list_parts(machine) if part.withheld is None]
 
-    def parts(
-        self,
-        machine: Machine,
-        environ: Mapping[str, str],
-    ) -> Iterator[GpuPart]:
-        """Yield the vendor's GPUs, or the slices of GPUs in MIG mode.
-
-        Args:
-            machine: The machine.
-            environ: The environment variables, which may list a scheduler job's GPUs.
-        """
+    def list_parts(self, machine: Machine) -> Iterator[GpuPart]:
+        """Yield the vendor's GPUs, or the slices of GPUs in MIG mode."""
         # A GPU of unknown vendor without a PCI ID, such as the GPU of a Jetson, counts as an NVIDIA GPU.
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
             if (find_vendor(gpu, machine) or FIRST_VENDOR) == self.vendor
         ]
-        given = read_job_devices(environ, self.job_variables)
+        given = {
+            variable: (devices, select_visible(devices, ours))
+            for variable, devices in read_job_devices(self.job_variables).items()
+        }
         # Unlike NVML, CUDA numbers the GPUs of a process from 0.
         for ordinal, gpu in enumerate(ours):
             for part in gpu.mig_devices or (None,):
                 name = part.uuid if part else gpu.uuid or str(ordinal)
                 withheld = machine.blocked_gpus.get(gpu.index)
-                for variable, devices in given.items():
-                    if not (withheld or is_visible(devices, ordinal, gpu, name)):
+                for variable, (devices, visible) in given.items():
+                    if not withheld and visible.isdisjoint(
+                        {str(ordinal), gpu.uuid, name}
+                    ):
                         withheld = f"not assigned to this job: {variable}={devices}"
                 yield GpuPart(gpu, part, name, withheld)
 
 
-def is_visible(
-    devices: str,
-    ordinal: int,
-    gpu: Gpu,
-    name: str,
-) -> bool:
-    """Return whether a GPU or slice is in a list of visible devices.
+def select_visible(devices: str, gpus: Sequence[Gpu]) -> set[str]:
+    """Return the ordinals and UUIDs of visible GPUs and MIG slices.
+
+    An entry may abbreviate a UUID. The first entry that does not match exactly one
+    device (``-1``, ``NoDevFiles``, or empty) ends the list, and a repeated device hides
+    all, as in torch's ``_parse_visible_devices`` (torch/cuda/__init__.py). Intel's
+    ``0.1``, a tile of GPU 0, makes GPU 0 visible.
 
     Args:
         devices: The list of devices in the format of CUDA_VISIBLE_DEVICES.
-        ordinal: The position of the GPU among the GPUs of the process.
-        gpu: The GPU.
-        name: The UUID of the GPU or slice.
+        gpus: The GPUs of the process in order.
     """
-    entries = parse_visible_entries(devices)
-    # Entries may abbreviate UUIDs but not ordinals.
-    uuids = tuple(entry for entry in entries if not entry.isdecimal())
-    return (
-        str(ordinal) in entries
-        or name.startswith(uuids)
-        or (gpu.uuid or name).startswith(uuids)
-    )
-
-
-def parse_visible_entries(devices: str) -> tuple[str, ...]:
-    """Return the valid entries of a device list: ordinals and UUID prefixes.
-
-    The first invalid entry (``-1``, ``NoDevFiles``, or empty) ends the list, as in
-    torch's ``_parse_visible_devices`` (torch/cuda/__init__.py). Intel's ``0.1``, a tile
-    of GPU 0, counts as ``0``.
-    """
-    names = map(str.strip, devices.split(","))
-    entries = [name.partition(".")[0] for name in names]
-    return tuple(takewhile(_VISIBLE_ENTRY.fullmatch, entries))
+    ordinals = {str(ordinal) for ordinal in range(len(gpus))}
+    uuids = {gpu.uuid for gpu in gpus}
+    uuids |= {part.uuid for gpu in gpus for part in gpu.mig_devices}
+    selected: list[tuple[str, str]] = []
+    for entry in devices.split(","):
+        name, _, tile = entry.strip().partition(".")
+        matches = ordinals & {name}
+        if name.startswith(("GPU-", "MIG-")):
+            matches = {uuid for uuid in uuids if uuid and uuid.startswith(name)}
+        if len(matches) != 1:
+            break
+        selected.append((matches.pop(), tile))
+    if len(set(selected)) < len(selected):
+        return set()
+    return {name for name, _ in selected}
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:

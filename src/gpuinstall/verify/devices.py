@@ -10,7 +10,7 @@ from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.verify.verdict import CPU_NAME, Device, DeviceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Gpu, Machine
@@ -87,7 +87,6 @@ def select_targets(
     *,
     kind: str | None,
     gpus: tuple[int, ...] | None,
-    environ: Mapping[str, str],
 ) -> tuple[DeviceTarget, ...]:
     """Return the GPUs to test in an environment.
 
@@ -96,12 +95,11 @@ def select_targets(
         kind: The kind of GPU that torch supports. If the machine has none of this kind,
             all GPUs are returned.
         gpus: The requested indices; None for all.
-        environ: The environment variables, in which a scheduler may limit the GPUs.
     """
     targets = [
         _create_target(part, prober.vendor)
         for prober in PROBERS
-        for part in prober.parts(machine, environ)
+        for part in prober.list_parts(machine)
         if gpus is None or part.gpu.index in gpus
     ]
     served = [

@@ -160,9 +160,7 @@ def _prepare(
     verification = Verification(machine, interpreter, run, reporter)
     if origin.for_cpu or _is_for_cpu(verification):
         return verification
-    targets = select_targets(
-        machine, kind=verification.torch.kind, gpus=origin.gpus, environ=os.environ
-    )
+    targets = select_targets(machine, kind=verification.torch.kind, gpus=origin.gpus)
     return replace(verification, targets=targets)
 
 

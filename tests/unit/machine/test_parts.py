@@ -1,5 +1,8 @@
 """GPUs and slices to run kernels on: without a fault, and assigned."""
 
+import os
+from unittest.mock import patch
+
 import pytest
 
 from gpuinstall.base.finding import Finding
@@ -18,8 +21,8 @@ def machine(*gpus):
 
 
 def usable(machine, **environ):
-    parts = NvidiaProber().parts(machine, environ)
-    return [part.name for part in parts if part.withheld is None]
+    with patch.dict(os.environ, environ):
+        return [part.name for part in NvidiaProber().find_usable_parts(machine)]
 
 
 @pytest.mark.parametrize(
@@ -58,13 +61,12 @@ def test_cuda_visible_devices_indexes_start_at_zero():
     assert usable(gpus, SLURM_JOB_ID="42", CUDA_VISIBLE_DEVICES="3") == []
 
 
-def test_gpu_fault_takes_precedence_over_job_assignment():
+def test_gpu_fault_takes_precedence_over_job_assignment(monkeypatch):
     lost = Finding("gpu-lost", "GPU 0 is lost", gpus=(0,))
     slow = Finding("slow", "slow", blocking=False, gpus=(1,))
-    parts = NvidiaProber().parts(
-        machine().add_problems([lost, slow]),
-        {"SLURM_JOB_ID": "42", "CUDA_VISIBLE_DEVICES": "MIG-1"},
-    )
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
+    parts = NvidiaProber().list_parts(machine().add_problems([lost, slow]))
     assert [part.withheld for part in parts] == [
         "GPU 0 is lost",
         None,

@@ -21,7 +21,7 @@ SLICED = Gpu(
 
 
 def targets(machine=MACHINE, kind="cuda", gpus=None):
-    return select_targets(machine, kind=kind, gpus=gpus, environ={})
+    return select_targets(machine, kind=kind, gpus=gpus)
 
 
 def test_each_check_process_sees_one_gpu_by_uuid():

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import data_files
-from gpuinstall.machine.amd.rules import is_integrated
+from gpuinstall.machine.amd.rules import find_chip
 from gpuinstall.machine.prober import (
     MachineFacts,
     Prober,
@@ -24,7 +24,7 @@ from gpuinstall.machine.prober import (
 from gpuinstall.machine.symptoms import KnownFacts, create_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.machine.bus import PciDevice
     from gpuinstall.machine.source import Access, Source
@@ -50,15 +50,15 @@ class KfdNode(Value):
     product: str | None
     memory_bytes: int
 
+    @property
+    def chip(self) -> Mapping[str, Any]:
+        """The row of the GPU's chip in ``gpus_amd.toml``."""
+        return find_chip(data_files.read_chips("amd"), self.architecture)
 
-class AmdEvidence(Value):
-    """Facts about the machine and its AMD GPUs, as read by the prober."""
-
-    facts: MachineFacts
-    nodes: tuple[KfdNode, ...]
-    kfd: Access | None
-    override: str | None
-    """The value of HSA_OVERRIDE_GFX_VERSION."""
+    @property
+    def is_integrated(self) -> bool:
+        """Whether the GPU is part of a CPU and shares system memory."""
+        return bool(self.chip.get("integrated"))
 
 
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
@@ -120,15 +120,21 @@ class AmdProber(Prober):
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
         """Read GPUs from KFD on Linux, or from display adapters on Windows."""
-        evidence = AmdEvidence(
-            facts,
-            nodes=_read_nodes(source),
-            kfd=source.access(KFD),
-            override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
-        )
-        given = _select_usable_nodes(evidence)
+        nodes = _read_nodes(source)
+        kfd = source.access(KFD)
+        given = _select_usable_nodes(nodes, kfd, facts)
         gpus = [_create_gpu(index, node) for index, node in enumerate(given)]
         gpus += _find_windows_gpus(facts)
+        circumstances = {
+            **_collect_facts(nodes, given, facts),
+            f"kfd-{kfd or 'missing'}": True,
+            "override": given and source.variable("HSA_OVERRIDE_GFX_VERSION"),
+        }
+        lines = [
+            f"{node.architecture} ({node.pci_id}) in the kernel's topology"
+            for node in nodes
+        ]
+        evidence = " · ".join([*lines, f"{KFD}: {kfd or 'missing'}"])
         own = {
             "kernel": facts.host.release,
             # Only AMD's separate kernel module has a version. The module in Linux itself has none.
@@ -137,17 +143,10 @@ class AmdProber(Prober):
         return VendorFindings(
             gpus=tuple(gpus),
             problems=create_findings(
-                "amd",
-                _collect_facts(evidence, given),
-                facts.create_fix_context,
-                _format_evidence(evidence),
+                "amd", circumstances, facts.create_fix_context, evidence
             ),
             facts={key: fact for key, fact in own.items() if fact and given},
         )
-
-
-def _is_integrated(node: KfdNode) -> bool:
-    return is_integrated(data_files.read_chips("amd"), node.architecture)
 
 
 @cache
@@ -157,34 +156,31 @@ def _has_builds(architecture: str) -> bool:
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
-def _select_usable_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
+def _select_usable_nodes(
+    nodes: tuple[KfdNode, ...], kfd: Access | None, facts: MachineFacts
+) -> tuple[KfdNode, ...]:
     """Return this process's AMD GPUs, or an empty tuple if none is usable.
 
     A GPU is usable if it is discrete or if any ROCm build supports it.
     """
-    nodes = evidence.nodes
-    if evidence.facts.container.has_shared_bus:
-        if evidence.kfd is None:
+    if facts.container.has_shared_bus:
+        if kfd is None:
             return ()
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
-        if _has_builds(node.architecture) or not _is_integrated(node):
+        if _has_builds(node.architecture) or not node.is_integrated:
             # Keep the unusable GPUs too, so that indices match HIP's.
             return nodes
     return ()
 
 
 def _create_gpu(index: int, node: KfdNode) -> Gpu:
-    names = {
-        row["architecture"]: row["chip"]
-        for row in data_files.read_chips("amd")["chips"]
-    }
-    name = node.product or names.get(node.architecture, "GPU")
+    name = node.product or node.chip.get("chip", "GPU")
     return Gpu(
         index,
         name=name if name.startswith("AMD") else f"AMD {name}",
         pci_id=node.pci_id,
-        memory_mib=None if _is_integrated(node) else node.memory_bytes >> 20 or None,
+        memory_mib=None if node.is_integrated else node.memory_bytes >> 20 or None,
         found_via="kfd",
         vendor="amd",
         architecture=node.architecture,
@@ -215,16 +211,14 @@ def _find_windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
 
 
 def _collect_facts(
-    evidence: AmdEvidence,
-    given: Sequence[KfdNode],
+    nodes: Sequence[KfdNode], given: Sequence[KfdNode], facts: MachineFacts
 ) -> KnownFacts:
-    facts = evidence.facts
     closed = {}
     integrated = {}
     for index, node in enumerate(given):
         if node.render_minor and node.render != "open":
             closed[index] = f"/dev/dri/renderD{node.render_minor}"
-        if _is_integrated(node):
+        if node.is_integrated:
             integrated[index] = node.architecture
     # Programs crash if they use integrated graphics next to a discrete GPU.
     cards = tuple(index for index in range(len(given)) if index not in integrated)
@@ -234,14 +228,13 @@ def _collect_facts(
     idle = [
         card for card in ours if card.is_display and card.driver not in KERNEL_DRIVERS
     ]
-    may_be_idle = facts.machine.os == "linux" and not evidence.nodes and not others
+    may_be_idle = facts.machine.os == "linux" and not nodes and not others
     is_whole_machine = not facts.container.has_shared_bus
     is_shared_by_windows = False
     if facts.wsl and facts.wsl.gpu:
         is_shared_by_windows = facts.wsl.vendors & {"amd", "nvidia"} == {"amd"}
     return {
         "given": tuple(range(len(given))),
-        f"kfd-{evidence.kfd or 'missing'}": True,
         "closed": tuple(closed),
         "closed-nodes": ", ".join(closed.values()),
         "integrated": tuple(integrated) if cards else (),
@@ -252,19 +245,9 @@ def _collect_facts(
         "idle": _format_devices(idle) if may_be_idle and is_whole_machine else "",
         "place": facts.container.place,
         "withheld": "" if is_whole_machine or given else _format_devices(ours),
-        "override": evidence.override if given else None,
         "lent-by-windows": is_shared_by_windows,
     }
 
 
 def _format_devices(cards: Iterable[PciDevice]) -> str:
     return ", ".join(f"AMD {card.id} at {card.address}" for card in cards)
-
-
-def _format_evidence(evidence: AmdEvidence) -> str:
-    facts = [
-        f"{node.architecture} ({node.pci_id}) in the kernel's topology"
-        for node in evidence.nodes
-    ]
-    facts.append(f"{KFD}: {evidence.kfd or 'missing'}")
-    return " · ".join(facts)

@@ -25,12 +25,10 @@ See ``builds_rocm.toml``.
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 
-def is_integrated(table: _Table, architecture: str | None) -> bool:
-    """Return whether a GPU chip is part of a CPU and shares system memory."""
-    integrated = [
-        row["architecture"] for row in table["chips"] if row.get("integrated")
-    ]
-    return architecture in integrated
+def find_chip(table: _Table, architecture: str | None) -> _Table:
+    """Return the row of a GPU chip, or an empty row if it is unknown."""
+    rows: Sequence[_Table] = table["chips"]
+    return next((row for row in rows if row["architecture"] == architecture), {})
 
 
 class AmdRules(Rules):
@@ -94,7 +92,8 @@ class AmdRules(Rules):
 
         Chip numbers such as gfx1100 do not indicate performance.
         """
-        return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
+        chip = find_chip(self.chips, gpu.architecture)
+        return (0 if chip.get("integrated") else 1,)
 
     def find_driver_rejection(self, build: Build) -> Reason | None:
         """Reject ROCm builds whose libraries are in separate packages."""

@@ -22,7 +22,7 @@ from gpuinstall.machine.nvidia.libraries import (
 )
 from gpuinstall.machine.nvidia.linux import PROC_VERSION
 from gpuinstall.machine.nvidia.rules import NvidiaRules
-from gpuinstall.machine.prober import format_gpus, parse_visible_entries
+from gpuinstall.machine.prober import format_gpus, select_visible
 from gpuinstall.machine.symptoms import (
     KnownFacts,
     Symptom,
@@ -54,7 +54,7 @@ def find_problems(
     evidence: NvidiaEvidence, detected: Iterable[DetectedGpu]
 ) -> Iterator[Finding]:
     """Yield the faults of the driver and of GPUs, then non-blocking notes."""
-    facts = _collect_facts(evidence)
+    facts = _collect_facts(evidence, detected)
     line = format_evidence(evidence)
     fault = _diagnose_driver(evidence, facts, line)
     if fault:
@@ -104,7 +104,9 @@ def _diagnose_driver(
     return create_finding(symptom, circumstances, context, evidence=line)
 
 
-def _collect_facts(evidence: NvidiaEvidence) -> KnownFacts:
+def _collect_facts(
+    evidence: NvidiaEvidence, detected: Iterable[DetectedGpu]
+) -> KnownFacts:
     """Return the facts about the machine, by name, for matching symptoms."""
     facts, nvml, cuda, cards = (
         evidence.facts,
@@ -119,6 +121,9 @@ def _collect_facts(evidence: NvidiaEvidence) -> KnownFacts:
     # Omit a release that equals the module's, because it does not explain the fault.
     has_other = "." in libraries and libraries != str(module)
     fabrics = {gpu.fabric for gpu in nvml.gpus}
+    listed = [gpu for gpu, _ in detected if gpu.found_via in ("nvml", "libcuda")]
+    visible = evidence.visible
+    hides_all = listed and visible is not None and not select_visible(visible, listed)
     lost = tuple(gpu.index for gpu in nvml.gpus if gpu.error is not None)
     working = [gpu.uuid or str(gpu.index) for gpu in nvml.gpus if gpu.error is None]
     reserved = [card for card in evidence.others if card.device.is_reserved]
@@ -165,7 +170,7 @@ def _collect_facts(evidence: NvidiaEvidence) -> KnownFacts:
         "withheld": ", ".join(withheld),
         "lost": format_gpus(lost) if lost else None,
         "visible": ",".join(working),
-        "hides-all": evidence.visible if _hides_all_gpus(evidence) else None,
+        "hides-all": evidence.visible if hides_all else None,
     }
 
 
@@ -344,27 +349,3 @@ def _find_card_fault(
     machine = replace(evidence.facts.machine, driver=Driver(driver))
     gpu = Gpu(0, card.label, compute_capability=card.capability)
     return NvidiaRules(machine, load_catalog()).find_gpu_fault(gpu)
-
-
-def _hides_all_gpus(evidence: NvidiaEvidence) -> bool:
-    """Return whether CUDA_VISIBLE_DEVICES hides all GPUs.
-
-    CUDA lists no GPU if the first entry matches no GPU, or if a GPU is repeated.
-    """
-    if evidence.visible is None:
-        return False
-    gpus = evidence.nvml.gpus
-    devices = evidence.cuda.devices
-    uuids = {gpu.uuid for gpu in gpus} | {device.uuid for device in devices}
-    uuids |= {part.uuid for gpu in gpus for part in gpu.slices}
-    ordinals = {str(number) for number in range(len(gpus) or len(devices))}
-    named: list[str] = []
-    for entry in parse_visible_entries(evidence.visible):
-        matches = ordinals & {entry}
-        if not entry.isdecimal():
-            matches = {uuid for uuid in uuids if uuid and uuid.startswith(entry)}
-        # torch stops at an entry that does not match exactly one device. A repeated device hides all devices.
-        if len(matches) != 1:
-            break
-        named += matches
-    return bool(ordinals) and (not named or len(set(named)) < len(named))

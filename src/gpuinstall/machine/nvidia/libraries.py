@@ -130,10 +130,10 @@ def query_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
 
     Each library initializes the driver on every GPU without persistence mode.
     """
-    environment = create_child_environment(os.environ)
+    environment = create_child_environment()
     binding = _find_nvml_binding()
     # In a scheduler's job, libcuda lists only the job's GPUs.
-    own = environment | read_job_devices(os.environ, [VISIBLE])
+    own = environment | read_job_devices([VISIBLE])
     commands = {
         "NVML": (create_child_command("nvml_child", binding), environment),
         "libcuda": (create_child_command("libcuda_child", "devices"), own),
@@ -160,14 +160,14 @@ def _find_nvml_binding() -> str:
     return ""
 
 
-def create_child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def create_child_environment() -> dict[str, str]:
     """Remove variables that change the devices or the behavior of CUDA.
 
     LD_LIBRARY_PATH is kept, because some systems have libcuda only there.
     """
     environment = {
         name: value
-        for name, value in environ.items()
+        for name, value in os.environ.items()
         if name not in _MISLEADING and not name.startswith("CUDA_INJECTION")
     }
     return environment | _STEADY

@@ -6,7 +6,6 @@ driver compiles the kernel's PTX, so no toolkit or torch is needed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +60,7 @@ def run_preflight(
 ) -> Preflight:
     """Run a small kernel on GPUs and MIG slices in parallel."""
     command = create_child_command("libcuda_child", "preflight", str(KERNEL))
-    environment = create_child_environment(os.environ)
+    environment = create_child_environment()
     children = [(command, environment | {VISIBLE: part.name}) for part in parts]
     waiting = (
         f"waiting up to {DRIVER_SECONDS:.0f} s for the driver to initialize its GPUs"

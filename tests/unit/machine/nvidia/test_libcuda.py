@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 from ctypes import CDLL
 
@@ -91,7 +92,7 @@ def test_missing_nvml_binding_is_reported(monkeypatch):
     assert "nvidia-ml-py is not installed" in (facts.error or "")
 
 
-def test_child_environment_excludes_cuda_variables():
+def test_child_environment_excludes_cuda_variables(monkeypatch):
     misleading = {
         "LD_PRELOAD": "spy.so",
         "CUDA_INJECTION64_PATH": "spy.so",
@@ -102,7 +103,8 @@ def test_child_environment_excludes_cuda_variables():
     }
     kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
-    assert create_child_environment(misleading | kept) == kept | steady
+    monkeypatch.setattr(os, "environ", misleading | kept)
+    assert create_child_environment() == kept | steady
 
 
 def test_cuda_visible_devices_is_passed_only_to_libcuda(monkeypatch):

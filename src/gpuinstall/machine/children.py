@@ -91,19 +91,14 @@ def run_children(
     start = monotonic()
     for thread in threads:
         thread.start()
-    _join(threads, start + min(NOTICE_AFTER, seconds + _GRACE))
-    is_long = seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads)
-    if waiting and is_long:
-        waiting()
-    _join(threads, start + seconds + _GRACE)
+    for limit in (NOTICE_AFTER, seconds + _GRACE):
+        for thread in threads:
+            thread.join(max(0.0, start + limit - monotonic()))
+        if waiting and limit == NOTICE_AFTER and any(map(Thread.is_alive, threads)):
+            waiting()
     if shortages:
         raise shortages[0]
     return tuple(ended)
-
-
-def _join(threads: Sequence[Thread], deadline: float) -> None:
-    for thread in threads:
-        thread.join(max(0.0, deadline - monotonic()))
 
 
 def classify_fault(finished: Finished) -> str:

@@ -41,21 +41,17 @@ def machine_from_options(
     Raises:
         UsageError: A name is unknown, or the driver is missing.
     """
-    found = [_find_product(name) for name in gpus]
-    products = [one for one in found if isinstance(one, Product)]
-    cards = [
-        _create_gpu(index, name, one)
-        for index, (name, one) in enumerate(zip(gpus, found, strict=True))
-    ]
+    products = [_find_product(name) for name in gpus]
+    cards = [_create_gpu(*numbered) for numbered in enumerate(products)]
     systems = [os, *(product.os for product in products)]
     if driver and DriverVersion.from_windows(driver.strip()):
         systems.append("windows")
     system = next(filter(None, systems), "linux")
-    is_arm = system == "macos" or (products and all(one.arm for one in products))
     if arch is None:
-        arch = "x86_64"
-        if is_arm:
-            arch = "aarch64" if system == "linux" else "arm64"
+        has_only_arm = products and all(product.arm for product in products)
+        is_arm = system == "macos" or has_only_arm
+        arm = "aarch64" if system == "linux" else "arm64"
+        arch = arm if is_arm else "x86_64"
     machine = Machine(system, arch, gpus=tuple(cards))
     if glibc:
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):
@@ -109,22 +105,23 @@ def parse_driver(text: str) -> DriverVersion:
     )
 
 
-def _find_product(name: str) -> Product | ComputeCapability:
+def _find_product(name: str) -> Product:
     """Find a GPU by its name, or an architecture such as ``sm_89``.
 
     Raises:
         UsageError: The name is unknown.
     """
     exact = re.fullmatch(r"sm_?(\d{2,3})[af]?", name.lower())
-    return ComputeCapability.from_sm(int(exact[1])) if exact else find_gpu(name)
+    if exact is None:
+        return find_gpu(name)
+    capability = ComputeCapability.from_sm(int(exact[1]))
+    return Product(name, name, brand="", capability=capability)
 
 
-def _create_gpu(index: int, name: str, found: Product | ComputeCapability) -> Gpu:
-    if isinstance(found, ComputeCapability):
-        return Gpu(index, name, compute_capability=found, found_via="words")
+def _create_gpu(index: int, found: Product) -> Gpu:
     return Gpu(
         index,
-        f"{found.brand} {found.name}",
+        f"{found.brand} {found.name}".strip(),
         compute_capability=found.capability,
         found_via="words",
         vendor=None if found.capability else found.maker,

@@ -56,8 +56,9 @@ def test_unkillable_child_is_abandoned(monkeypatch):
         return Finished((), 0, "too late", "")
 
     monkeypatch.setattr(children, "run_python", asleep_in_the_kernel)
+    monkeypatch.setattr(children, "NOTICE_AFTER", 0.1)
     start = monotonic()
-    (finished,) = run_children([python("")], 0.1, nothing)
+    (finished,) = run_children([python("")], 0.1)
     seconds = monotonic() - start
     woken.set()
     assert (finished.status, finished.out) == (None, "")

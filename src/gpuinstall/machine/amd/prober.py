@@ -49,11 +49,8 @@ class KfdNode(Value):
     """Whether this process can open the GPU's render node."""
     product: str | None
     memory_bytes: int
-
-    @property
-    def chip(self) -> Mapping[str, Any]:
-        """The row of the GPU's chip in ``gpus_amd.toml``."""
-        return find_chip(data_files.read_chips("amd"), self.architecture)
+    chip: Mapping[str, Any]
+    """The row of the GPU's chip in ``gpus_amd.toml``."""
 
     @property
     def is_integrated(self) -> bool:
@@ -82,13 +79,15 @@ def _read_node(source: Source, folder: str) -> KfdNode | None:
     minor, stepping = divmod(rest, 100)
     render_minor = properties.get("drm_render_minor") or None
     drm = f"renderD{render_minor}"
+    architecture = f"gfx{major}{minor:x}{stepping:x}"
     return KfdNode(
-        architecture=f"gfx{major}{minor:x}{stepping:x}",
+        architecture,
         pci_id=f"{AMD_ON_PCI:04x}:{properties.get('device_id', 0):04x}",
         render_minor=render_minor,
         render=source.access(f"/dev/dri/{drm}"),
         product=_read_line(source, f"/sys/class/drm/{drm}/device/product_name"),
         memory_bytes=_read_memory(source, f"{folder}/mem_banks"),
+        chip=find_chip(data_files.read_chips("amd"), architecture),
     )
 
 

@@ -29,9 +29,13 @@ WITHOUT_MODULE = ("cpu", "mps", "all", "none")
 class Skip(Exception):  # noqa: N818  an outcome, not an error
     """Raised if a check does not apply. The argument is the reason."""
 
+    status = "skipped"
 
-class Unproven(Exception):  # noqa: N818  an outcome, not an error
+
+class Unproven(Skip):
     """Raised if a device cannot be tested. The argument is the reason."""
+
+    status = "unproven"
 
 
 class Wrong(Exception):  # noqa: N818  an outcome, not an error

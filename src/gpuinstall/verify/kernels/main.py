@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -21,7 +22,6 @@ from .context import (
     Check,
     CheckContext,
     Skip,
-    Unproven,
     Wrong,
     allow_tf32,
     applies_to,
@@ -70,8 +70,7 @@ class Channel:
         seconds = time.perf_counter() - start
         status = str(outcome["status"])
         if status == "unproven":
-            self.send(unproven=outcome["message"])
-            outcome["status"] = "skipped"
+            outcome.update(status="skipped", unproven=outcome["message"])
         self.send(name=name, seconds=round(seconds, 4), **outcome)
         return status
 
@@ -80,25 +79,20 @@ def _run_and_classify(run: Callable[[], str | None]) -> dict[str, Any]:
     try:
         return {"status": "passed", "message": run()}
     except Skip as reason:
-        return {"status": "skipped", "message": str(reason)}
-    except Unproven as reason:
-        return {"status": "unproven", "message": str(reason)}
-    except Wrong as reason:
-        return _describe_failure(str(reason))
+        return {"status": reason.status, "message": str(reason)}
     except Exception as error:  # noqa: BLE001  a broken environment raises any exception
-        failure = _describe_failure(_format_error(error))
         # If other processes use the GPU or its memory, the build is not the cause.
-        if is_out_of_memory(error) or any(sign in str(error) for sign in BUSY):
-            failure["status"] = "unproven"
-        return failure
-
-
-def _describe_failure(message: str) -> dict[str, Any]:
-    text = traceback.format_exc()
-    return {"status": "failed", "message": message, "evidence": text[-MAX_TEXT:]}
+        is_busy = is_out_of_memory(error) or any(sign in str(error) for sign in BUSY)
+        return {
+            "status": "unproven" if is_busy else "failed",
+            "message": _format_error(error),
+            "evidence": traceback.format_exc()[-MAX_TEXT:],
+        }
 
 
 def _format_error(error: Exception) -> str:
+    if isinstance(error, Wrong):
+        return str(error)
     message = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
     cause = first_line(error.__cause__)
     return f"{message} ({cause})" if cause else message
@@ -163,11 +157,11 @@ def _send_architectures(channel: Channel, context: CheckContext) -> None:
     """
     if context.device == "all":
         return
+    core = context.torch._C  # noqa: SLF001
     architectures: list[str] = []
-    for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"):
-        flags = getattr(context.torch._C, name, None)  # noqa: SLF001
-        if flags and not architectures:
-            architectures = (flags() or "").split()
+    # Each kind of GPU has a function, such as _cuda_getArchFlags.
+    for name in filter(re.compile(".+_getArchFlags").fullmatch, dir(core)):
+        architectures = architectures or (getattr(core, name)() or "").split()
     channel.send(architectures=architectures)
 
 

@@ -74,16 +74,6 @@ def test_failed_query_has_a_cause(child, fault, error):
     assert parse_libcuda(child) == LibcudaFacts(fault=fault, error=error)
 
 
-def test_older_nvml_binding_is_ignored(tmp_path, monkeypatch):
-    (tmp_path / "pynvml").mkdir()
-    (tmp_path / "pynvml" / "__init__.py").write_text("", "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    facts, _ = query_driver(Source())
-
-    assert "nvidia-ml-py" not in (facts.error or "")
-
-
 def test_missing_nvml_binding_is_reported(monkeypatch):
     folders = [folder for folder in sys.path if "site-packages" not in folder]
     monkeypatch.setattr("sys.path", folders)

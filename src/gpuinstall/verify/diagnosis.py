@@ -43,7 +43,7 @@ USUAL_CAUSES = {
 
 
 class Verification(Value):
-    """Environment to verify, and the devices of this machine to verify it on."""
+    """Environment to verify, and the devices for its kernels."""
 
     machine: Machine
     interpreter: Interpreter

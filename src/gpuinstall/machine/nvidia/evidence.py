@@ -37,7 +37,7 @@ READERS: Mapping[str, Callable[[Source, MachineFacts], object]] = {
     "devices": lambda source, _: source.variable("NVIDIA_VISIBLE_DEVICES"),
     "capabilities": lambda source, _: source.variable("NVIDIA_DRIVER_CAPABILITIES"),
 }
-"""Readers of the facts in ``symptoms.toml`` that no library reports, by name."""
+"""Readers of facts that no library reports, by name in ``symptoms.toml``."""
 
 
 class BusCard(Value):

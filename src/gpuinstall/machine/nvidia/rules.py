@@ -152,7 +152,7 @@ class NvidiaRules(Rules):
         )
 
     def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return a finding if a GPU is unknown or its driver does not support it.
+        """Return a finding if a GPU is unknown or lacks a suitable driver.
 
         The driver may be older than the GPU's chip, or may no longer support its
         generation.

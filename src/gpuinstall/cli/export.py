@@ -14,6 +14,7 @@ from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_output, write_in_place
+from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
@@ -34,9 +35,11 @@ from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 from gpuinstall.export.pins import find_unhashed_packages
 from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.entries import LockGate
+from gpuinstall.lock.file.fit import check_lock, find_best_lock
 from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks, read_lock_file
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.declaration import read_declaration
+from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.requirements_file import join_files
 from gpuinstall.sources.sources import validate_torch_index
@@ -125,6 +128,11 @@ def _dockerfile(options: CommandOptions) -> Outcome:
 def _uv(options: CommandOptions) -> Outcome:
     """Write tables for pyproject.toml, with one group per backend."""
     locks = _read_locks(options, takes_several=True)
+    machine, request, catalog = read_machine(), Request(()), load_catalog()
+    verdicts = [check_lock(lock, machine, request, catalog) for lock in locks]
+    best = find_best_lock(verdicts, machine, request, catalog)
+    # The lock file for this machine is the default.
+    locks.sort(key=lambda lock: best is None or lock is not best.lock)
     configured = read_config(Path.cwd()).sourcing.torch_index
     index = validate_torch_index(options.sourcing.torch_index or configured)
     return _write_export("uv", format_uv_tables(locks, index), options.output)

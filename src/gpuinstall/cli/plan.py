@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 from gpuinstall.base.advice import NOTE
@@ -65,7 +66,8 @@ def plan_command(options: CommandOptions) -> Outcome:
             if options.gpu_names:
                 minimum = find_minimum_cuda(plan, machine, requested, project.catalog)
             reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
-            plan = replace(plan, reasons=reasons)
+            warnings = (*plan.warnings, *_find_silent_index(plan, requested, project))
+            plan = replace(plan, reasons=reasons, warnings=warnings)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
         message = (
@@ -107,11 +109,35 @@ def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason |
     return Reason("torch-locked", message)
 
 
+def _find_silent_index(
+    plan: Plan, request: Request, project: Project
+) -> Iterator[Reason]:
+    """Yield a warning if the torch index was unreachable a moment ago."""
+    # The modules are slow to import.
+    from gpuinstall.catalog.listing import exclude_torch_index
+    from gpuinstall.sources.web import Client
+
+    choice, machine = plan.choice, project.machine
+    if choice.index is None or not Client().was_unreachable(choice.index):
+        return
+    catalog = project.catalog.with_kind(choice.build.backend.kind)
+    without = exclude_torch_index(catalog, machine)
+    other = choose_locked_torch(machine, request, without).choice
+    result = f"select torch {other.build.name}" if other else "fail"
+    message = f"{choice.index} was unreachable a moment ago; without it, install would {result}"
+    yield Reason("index-was-unreachable", message)
+
+
 def _replace_relax_line(fix: str) -> str:
     """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
-    words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
-    line = join_command(["gpuinstall", "lock", "--dry-run", "--relax", *words])
+    line = _format_dry_run("--relax")
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
+
+
+def _format_dry_run(*options: str) -> str:
+    """Return a dry run of ``lock`` with the arguments of this command."""
+    words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
+    return join_command(["gpuinstall", "lock", "--dry-run", *options, *words])
 
 
 def _show_selection(
@@ -188,9 +214,6 @@ def _add_warnings(plan: Plan, project: Project) -> Plan:
         message = f"install and lock would fail: {error.message}; {error.hint}"
         warnings.append(Reason("source-not-obeyed", message))
     if not requirement_names(plan.choice.requirements) <= PAIRED:
-        message = (
-            "the request was not resolved: gpuinstall lock --dry-run resolves it, "
-            "and may select an older torch"
-        )
+        message = f"the request was not resolved, and may require an older torch; {_format_dry_run()} resolves it"
         warnings.append(Reason("programs-not-looked-at", message))
     return replace(plan, warnings=tuple(warnings))

@@ -32,7 +32,8 @@ def format_uv_tables(
     """Return TOML tables to add to a ``pyproject.toml``.
 
     Args:
-        locks: The lock files. Those with the same backend form one dependency group.
+        locks: The lock files. Those with the same backend form one dependency group. uv
+            installs the first GPU build by default, if any.
         torch_index: The base URL of the torch indexes.
 
     Raises:
@@ -43,8 +44,7 @@ def format_uv_tables(
     for lock in locks:
         by_backend[read_lock_backend(lock).tag].append(lock)
     backends = sorted(by_backend)
-    # `uv run` uses the first GPU build by default, if any.
-    default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
+    default = next((tag for tag in by_backend if tag != CPU.tag), CPU.tag)
     family = load_catalog().family
     groups = pythons = indexes = conflicts = tables = ""
     sources: dict[str, dict[str, None]] = defaultdict(dict)

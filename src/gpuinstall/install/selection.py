@@ -148,7 +148,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
 def _add_lock(
     resolution: Resolution, state: InstallState, project: Project
 ) -> tuple[InstallState, CompatibleLock]:
-    """Return a state with a resolution, and its lock, which may lack hashes."""
+    """Return a state with a resolution, and its lock file."""
     from gpuinstall.lock.write import build_locks  # slow to import
 
     session = project.open_session()

@@ -129,8 +129,7 @@ def _plan_request(
     fault = find_gpu_fault(context, usable)
     if fault or usable.gpus or demand.backends:
         return fault or _choose_for_gpus(usable)
-    elsewhere = "for machines with one: gpuinstall lock --target cu126"
-    message = f"no {rules.name} GPU found, so torch runs on the CPU ({elsewhere})"
+    message = f"no {rules.name} GPU found, so torch runs on the CPU"
     return _choose_cpu(context, Reason(WITHOUT_GPU, message))
 
 

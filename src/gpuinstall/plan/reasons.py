@@ -410,7 +410,7 @@ def list_cpu_warnings(
     if why.code == WITHOUT_GPU and signs:
         message = (
             f"this looks like a build machine ({signs}); "
-            "describe the target machine with --backend cu126, --machine, or --gpu and --driver"
+            "describe the target machine with --backend TAG, --machine FILE, or --gpu NAME"
         )
         if context.machine.environment.container:
             message += f"; if it has GPUs, {_CONTAINER_FIX}"
@@ -431,11 +431,13 @@ def _list_common_warnings(build: Build, context: PlanContext) -> Iterator[Reason
     """Yield warnings about the preferred backend, machine, and unused GPUs."""
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:
-        yield Reason(
-            "preference-unmet",
-            f"the request prefers {preferred}, but {build.backend} is selected; "
-            f"to force it: --backend {preferred}",
-        )
+        message = f"the request prefers {preferred}, but {build.backend} is selected"
+        if any(
+            one.backend == preferred and one.torch in context.requested_torches
+            for one in context.builds
+        ):
+            message += f"; to force it: --backend {preferred}"
+        yield Reason("preference-unmet", message)
     machine = context.machine
     for problem in machine.problems:
         if not problem.blocking:

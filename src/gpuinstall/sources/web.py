@@ -231,8 +231,7 @@ class Client:
         """Return the replacement of a page, or None if it may be requested."""
         if url not in self._replaced and url.endswith("/"):
             raise InstallationError("page-replaced", f"{url} is not requested")
-        host = urlsplit(url).netloc
-        if self._pages.get(_SILENT.format(host), FORGET_S):
+        if self.was_unreachable(url):
             return self._replaced.get(url) or Page("", "", url, exists=False)
         return self._replaced.get(url)
 
@@ -285,6 +284,11 @@ class Client:
     def unreachable(self, url: str) -> UnreachableError | None:
         """Return the first failure of a URL's host, if any."""
         return self._failures.get(urlsplit(url).netloc)
+
+    def was_unreachable(self, url: str) -> bool:
+        """Return whether a URL's host did not respond in the last minutes."""
+        host = urlsplit(url).netloc
+        return self._pages.get(_SILENT.format(host), FORGET_S) is not None
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.

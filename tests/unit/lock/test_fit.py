@@ -70,6 +70,8 @@ def test_incompatible_lock_returns_a_reason():
         (OF_DEFAULT_INDEX, A100, Request(), "cu130 without an index"),
         (CPU, A100, Request(), "cpu-build"),
         (CPU, A100, Request(backend="cpu"), "cpu"),
+        (CU126, A100, Request(backend="cpu"), "other-backend"),
+        (CPU, WITHOUT_GPU, Request(backend="cu126"), "other-backend"),
         (CPU, WITHOUT_GPU, Request(("torch", "torchvision")), "other-request"),
         (CPU, WITHOUT_GPU, Request(("torch<2.14",)), "other-request"),
         (CPU, WITHOUT_GPU, on_windows, "cpu"),

@@ -147,7 +147,7 @@ def _check_locked_build(
         is_idle = plan.status == "cpu" and build.backend != CPU
         if not is_idle or build.source == DEFAULT_INDEX:
             return CompatibleLock(lock, plan)
-    return Rejection(lock, _explain_build_rejection(plan, build, machine))
+    return Rejection(lock, _explain_build_rejection(plan, build, machine, request))
 
 
 def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
@@ -238,8 +238,11 @@ def find_locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build |
 
 
 def _explain_build_rejection(
-    plan: Plan | Rejected, build: Build, machine: Machine
+    plan: Plan | Rejected, build: Build, machine: Machine, request: Request
 ) -> Reason:
+    if request.backend not in {None, build.backend.tag}:
+        message = f"it has {build.backend}, but {request.backend} is requested"
+        return Reason("other-backend", message)
     if not machine.gpus and build.backend != CPU:
         message = f"it is for GPUs ({build.backend}), but this machine has none"
         return Reason("gpu-build", message)

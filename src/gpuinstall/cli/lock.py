@@ -136,7 +136,8 @@ def _write_locks(
     rows: list[Row] = []
     for written in locks:
         packages = format_count(len(written.lock.pylock.packages), "package")
-        text = f"{packages}, {written.lock.pinning_description} ({written.status})"
+        status = "not written" if written.status == "stale" else written.status
+        text = f"{packages}, {written.lock.pinning_description} ({status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
     if len(made) > 1:
         rows += _generate_support_rows(made, project.catalog)

@@ -232,11 +232,40 @@ def run_kernels(
         python, machine, origin, programs=programs, reporter=reporter
     )
     verdict = _check_gpu_code(verdict, fit.choice.build)
+    if verdict.status == "failed" and project.paths.is_managed:
+        verdict = _ignore_unlocked_packages(verdict, fit, project)
     outcomes = [f"{device.label}: {device.outcome}" for device in verdict.devices]
     reporter.step("Verified", " · ".join(outcomes), monotonic() - start)
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
+
+
+def _ignore_unlocked_packages(
+    verdict: Verdict, fit: CompatibleLock, project: Project
+) -> Verdict:
+    """Warn about failed packages outside the lock, and return the other checks."""
+    from gpuinstall.verify.files import find_program_packages
+
+    folders = project.paths.find_packages_folders()
+    unlocked = {
+        module.replace("_", "-"): package.name
+        for module, package in find_program_packages(folders).items()
+        if package.name not in fit.lock.names
+    }
+    devices = []
+    for device in verdict.devices:
+        kept = []
+        for check in device.checks:
+            # The name of a program's check is PACKAGE-WORD.
+            package = unlocked.get(check.name.rpartition("-")[0])
+            if package and check.status == "failed":
+                message = f"{package}, which is not in the lock file, does not work"
+                project.reporter.warn(f"{message}: {check.message}")
+            else:
+                kept.append(check)
+        devices.append(replace(device, checks=tuple(kept)))
+    return replace(verdict, devices=tuple(devices))
 
 
 def _check_gpu_code(verdict: Verdict, build: Build) -> Verdict:

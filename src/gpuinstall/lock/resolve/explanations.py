@@ -310,8 +310,9 @@ class ResolutionExplanation:
         sentence = f"{package} {newest} requires {remove_marker(demand)}"
         limited_by = demand.name if demand.name in self._versions else ""
         limits = self._find_excluding_limits(demand)
-        if self._is_unlisted(demand.name):
-            sentence += ", which no source of PyTorch packages lists"
+        if self._index.is_unavailable(demand):
+            sentence += ", and no source has a compatible version"
+            limited_by = ""
         elif limits:
             sentence += f", and {limits} is requested"
             limited_by = limits
@@ -352,7 +353,7 @@ class ResolutionExplanation:
         def order(one: Requirement) -> tuple[bool, ...]:
             excluded = self._known.find_excluded_versions(one.name)
             return (
-                not self._is_unlisted(one.name),
+                not self._index.is_unavailable(one),
                 not self._find_excluding_limits(one),
                 not any(map(one.allows, excluded)),
                 one.name != "torch",
@@ -364,7 +365,7 @@ class ResolutionExplanation:
             selected = self._versions.get(one.name)
             is_lacking = selected is None and one.name in self._known.seen
             is_other = selected and not one.allows(selected)
-            is_unmet = is_lacking or is_other or self._is_unlisted(one.name)
+            is_unmet = is_lacking or is_other or self._index.is_unavailable(one)
             if is_unmet and (requirer or not self._can_be_satisfied(one, package)):
                 return one
         return None
@@ -379,6 +380,8 @@ class ResolutionExplanation:
             demand: The unsatisfied requirement.
             package: The package that has it.
         """
+        if self._index.is_unavailable(demand):
+            return False
         if package == "torch" and demand.name in self._index.names():
             return any(map(demand.allows, self._index.find_releases(demand.name)))
         if self._is_fixed(demand.name):
@@ -394,10 +397,6 @@ class ResolutionExplanation:
     def _is_fixed(self, package: str) -> bool:
         """Return whether the request or torch determines a package."""
         return package in {*self._resolver_input.requested, *self._index.names()}
-
-    def _is_unlisted(self, package: str) -> bool:
-        """Return whether torch's sources list no release of a package."""
-        return package in self._index.names() and not self._index.find_releases(package)
 
     def _find_requirements(
         self, package: str, version: Version

@@ -35,7 +35,11 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.request.lock_sources import find_extension
-from gpuinstall.lock.resolve.resolver_input import PER_TARGET, ResolverInput
+from gpuinstall.lock.resolve.resolver_input import (
+    PER_TARGET,
+    ResolverInput,
+    suggest_request_without,
+)
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     format_build_needs,
@@ -495,26 +499,27 @@ def check_compilation(
         choice: The reasons why no file is compatible.
         resolver_input: The resolver input, with the builds of torch.
     """
-    name = extension.name
+    name, lock_request = extension.name, resolver_input.lock_request
     refusal = choice.refusal
     if refusal:
-        raise NoBuildError(
-            refusal.code, refusal.message, hint=f"Run it again without {name}"
-        )
+        hint = suggest_request_without(name, lock_request)
+        raise NoBuildError(refusal.code, refusal.message, hint=hint)
     known = load_known_builds().get(name)
     if known and not known.compiles:
         return
-    words = ["compiles it", "once torch is installed"]
+    words = ["afterwards: compiles it"]
     build = resolver_input.builds[0]
+    torch = ""
     if known:
-        words[1:1] = format_build_needs(known, build.backend)
-    command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
-    hint = f"{command}   # {', '.join(words)}"
-    if known and needs_older_torch(known, build.torch):
-        older = f"gpuinstall install 'torch<{CXX_20_SINCE}'"
-        hint = f"{older}   # {name} uses C++17, but newer torch headers require C++20\n{hint}"
-    if extension.unclaimed:
-        hint = f"Run it again without {name}: that name is not registered on the default index"
+        words += format_build_needs(known, build.backend)
+        if needs_older_torch(known, build.torch):
+            torch = f"torch<{CXX_20_SINCE}"
+            words.append("for C++17, which newer torch headers do not support")
+    hint = suggest_request_without(name, lock_request, torch)
+    # Anyone can register a name that the default index lacks.
+    if not extension.unclaimed:
+        command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
+        hint += f"\n{command}   # {', '.join(words)}"
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt wheel of {name} runs here",

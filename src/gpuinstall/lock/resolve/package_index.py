@@ -45,6 +45,7 @@ from gpuinstall.catalog.pages import (
 from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
+from gpuinstall.lock.uv.edges import UvLog
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import (
     ResolverProject,
@@ -83,7 +84,7 @@ class PackageIndex:
         """The pages read so far, by package."""
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
-        self._edges = dict[tuple[str, str], tuple[Requirement, ...]]()
+        self._log = UvLog({}, set())
         """The dependencies of the releases that uv tried."""
         self._is_for_cpu = self.backends == (CPU.tag,)
         # The first call of each function reads the pages.
@@ -209,8 +210,8 @@ class PackageIndex:
             InstallationError: uv fails.
         """
         while True:
-            resolution, edges = resolve_project(project(), self.session)
-            self._edges.update(edges)
+            resolution, log = resolve_project(project(), self.session)
+            self._log.update(log)
             if not isinstance(resolution, UnreadPackages):
                 return resolution
             self.read(resolution.names)
@@ -442,15 +443,22 @@ class PackageIndex:
 
         Nothing is downloaded. A local project has no version in uv's lock.
         """
-        if (package, version) in self._edges:
-            return self._edges[package, version]
+        edges = self._log.edges
+        if (package, version) in edges:
+            return edges[package, version]
         public = version.partition("+")[0]
         found = [
             dependencies
-            for (name, tried), dependencies in self._edges.items()
+            for (name, tried), dependencies in edges.items()
             if name == package and public in {"", tried.partition("+")[0]}
         ]
         return next(iter(found), ())
+
+    def is_unavailable(self, demand: Requirement) -> bool:
+        """Return whether the sources have no compatible version for a demand."""
+        if Requirement.of(demand.name, demand.clauses) in self._log.unavailable:
+            return True
+        return demand.name in self.names() and not self.find_releases(demand.name)
 
     def find_requirers(
         self, package: str, versions: Mapping[str, str] | None = None
@@ -462,7 +470,7 @@ class PackageIndex:
             versions: The resolved versions; None: all versions that uv tried.
         """
         parents = defaultdict[str, list[str]](list)
-        for (name, version), dependencies in self._edges.items():
+        for (name, version), dependencies in self._log.edges.items():
             if versions is None or versions.get(name, version) == version:
                 for one in dependencies:
                     parents[one.name].append(name)

@@ -21,6 +21,7 @@ from gpuinstall.base.requirement import (
     RequirementT,
     requirement_names,
 )
+from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.target import Target, parse_minor
@@ -40,6 +41,8 @@ Requests = Sequence[LockRequest]
 
 PER_TARGET = "Set per-target = true in [tool.gpuinstall] to select the newest torch for each target"
 TARGETS_DISAGREE = "targets-disagree"
+MOST_WORDS = 40
+"""Maximum number of requirements in a command that a hint suggests."""
 
 
 class Alternative(Value):
@@ -229,6 +232,27 @@ class ResolverInput(Value):
     def with_builds(self, builds: Iterable[Build]) -> ResolverInput:
         """Return a copy of the resolver input for certain torch builds."""
         return replace(self, builds=tuple(builds))
+
+
+def suggest_request_without(
+    package: str, lock_request: LockRequest, torch: str = ""
+) -> str:
+    """Return the hint that omits a package from the request.
+
+    Args:
+        package: The package.
+        lock_request: The request.
+        torch: The requirement that replaces the requested one of torch, if any.
+    """
+    omitted = {package, "torch"} if torch else {package}
+    words = [torch] if torch else []
+    for one in lock_request.request.requirements:
+        if one.name not in omitted:
+            words += ["-e", one.url or ""] if one.editable else [one.text]
+    if not lock_request.builds_here or len(words) > MOST_WORDS:
+        return f"Run it again without {package}"
+    command = join_command(["gpuinstall", "install", "--only", *(words or ["torch"])])
+    return f"{command}   # installs everything except {package}"
 
 
 def parse_public_version(version: str) -> Version:

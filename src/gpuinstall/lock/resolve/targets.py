@@ -38,6 +38,7 @@ from gpuinstall.lock.resolve.resolver_input import (
     ResolverInput,
     allow_any_version,
     create_inputs,
+    suggest_request_without,
 )
 from gpuinstall.lock.resolve.run_uv import collect_pages, run_uv_without_facts
 from gpuinstall.lock.uv.errors import Conflict
@@ -273,9 +274,8 @@ def _explain_by_facts(
         other = _suggest_other_name(package, resolver)
         reasons.append(f"no older version {known} here{unread}{other}")
     command = f"gpuinstall run python -m pip install {program}"
-    hint = (
-        f"Run it again without {program}\n{command}   # afterwards: installs it anyway"
-    )
+    without = suggest_request_without(program, resolver.resolver_input.lock_request)
+    hint = f"{without}\n{command}   # afterwards: installs it anyway"
     why = ", and ".join(reasons) or None
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
 

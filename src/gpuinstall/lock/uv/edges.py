@@ -1,24 +1,39 @@
 """Read the dependencies of packages from the verbose output of uv.
 
 uv logs the dependencies of every release that it tries, for example ``Adding transitive
-dependency for torch==2.14.0: sympy>=1.13.3``. They need no download of METADATA.
+dependency for torch==2.14.0: sympy>=1.13.3``, and each one without a compatible version.
+They need no download of METADATA.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import Requirement, parse_requirement
 
-Edges = Mapping[tuple[str, str], tuple[Requirement, ...]]
-"""The dependencies of each release on the target, by name and version.
 
-Dependencies of requested extras are included.
-"""
+class UvLog(NamedTuple):
+    """The dependencies that uv's log lists."""
+
+    edges: dict[tuple[str, str], tuple[Requirement, ...]]
+    """The dependencies of each release on the target, by name and version.
+
+    Dependencies of requested extras are included.
+    """
+
+    unavailable: set[Requirement]
+    """The dependencies of which uv found no compatible version."""
+
+    def update(self, other: UvLog) -> None:
+        """Add the dependencies of another run."""
+        self.edges.update(other.edges)
+        self.unavailable.update(other.unavailable)
+
 
 OWN_PACKAGES = "gpuinstall-"
 """Prefix of packages that add requirements missing from METADATA."""
@@ -27,6 +42,11 @@ _LOGGED = re.compile(r"^(?:TRACE|DEBUG|INFO) .*\n?", re.MULTILINE)
 _EDGE = re.compile(
     r"^DEBUG Adding transitive dependency for ([\w.-]+)==(\S+): "
     r"([\w.-]+)(\[[^]]*\])?(?:\{.*\})?(.*)$",
+    re.MULTILINE,
+)
+_SEARCH = re.compile(
+    r"^DEBUG (?:Searching for a compatible version of ([\w.-]+).*? \((.*)\)$"
+    r"|No compatible version found for: ([\w.-]+))",
     re.MULTILINE,
 )
 _SPELLINGS = (
@@ -44,7 +64,7 @@ def remove_log(message: str) -> str:
     return _LOGGED.sub("", message)
 
 
-def parse_edges(log: str) -> Edges:
+def parse_log(log: str) -> UvLog:
     """Return the dependencies that uv's log lists.
 
     A range without an equal specifier is omitted from its dependency.
@@ -52,13 +72,27 @@ def parse_edges(log: str) -> Edges:
     edges = defaultdict[tuple[str, str], dict[str, Requirement]](dict)
     for found in dict.fromkeys(_EDGE.findall(log)):
         name, version, dependency, extras, specifier = found
-        for pattern, spelling in _SPELLINGS:
-            specifier = re.sub(pattern, spelling, specifier)
-        if "|" in specifier:
-            specifier = ""
+        specifier = _spell_range(specifier)
         # A package is also a dependency of its own extras.
         if dependency != name and not dependency.startswith(OWN_PACKAGES):
             with suppress(UsageError):
                 one = parse_requirement(f"{dependency}{extras}{specifier}")
                 edges[name, version][one.text] = one
-    return {release: tuple(texts.values()) for release, texts in edges.items()}
+    dependencies = {release: (*texts.values(),) for release, texts in edges.items()}
+    return UvLog(dependencies, {*_find_unavailable(log)})
+
+
+def _find_unavailable(log: str) -> Iterator[Requirement]:
+    searched = dict[str, str]()
+    for name, specifier, failed in _SEARCH.findall(log):
+        searched[name] = specifier
+        if failed in searched:
+            with suppress(UsageError):
+                yield parse_requirement(f"{failed}{_spell_range(searched[failed])}")
+
+
+def _spell_range(specifier: str) -> str:
+    """Return the specifier of a version range of uv, or "" without an equal one."""
+    for pattern, spelling in _SPELLINGS:
+        specifier = re.sub(pattern, spelling, specifier)
+    return "" if "|" in specifier else specifier

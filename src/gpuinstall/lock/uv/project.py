@@ -45,7 +45,7 @@ from gpuinstall.lock.uv.builds import (
     create_no_wheel_error,
     load_known_builds,
 )
-from gpuinstall.lock.uv.edges import OWN_PACKAGES, Edges, parse_edges, remove_log
+from gpuinstall.lock.uv.edges import OWN_PACKAGES, UvLog, parse_log, remove_log
 from gpuinstall.lock.uv.errors import (
     Conflict,
     explain_failure,
@@ -238,10 +238,8 @@ class UnreadPackages(NamedTuple):
 def resolve_project(
     project: ResolverProject,
     session: Session,
-) -> tuple[UvLock | Conflict | UnreadPackages, Edges]:
-    """Resolve a project, and return uv's lock or a conflict.
-
-    The dependencies of all releases that uv tried are also returned.
+) -> tuple[UvLock | Conflict | UnreadPackages, UvLog]:
+    """Resolve a project, and return uv's lock or a conflict, and its log.
 
     Raises:
         InstallationError: uv failed for a reason other than a conflict, such as the
@@ -258,9 +256,9 @@ def resolve_project(
     else:
         unread = project.unread & find_mentioned_names(done.err, project.unread)
     if unread:
-        return UnreadPackages(unread), resolver.edges
+        return UnreadPackages(unread), resolver.log
     if done.ok:
-        return UvLock(packages, find_missing_extras(done.err)), resolver.edges
+        return UvLock(packages, find_missing_extras(done.err)), resolver.log
     # A package with an empty page must not be installed from elsewhere.
     unlisted = [
         package
@@ -269,7 +267,7 @@ def resolve_project(
     ]
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
-        return failure, resolver.edges
+        return failure, resolver.log
     if failure.code == "repository":
         for one in project.requirements:
             if one.url and one.url in done.err and one.origin.is_in_file:
@@ -389,8 +387,7 @@ class _Resolver:
         if target.os == "macos":
             # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
-        self.edges: Edges = {}
-        """The dependencies of the releases that uv tried."""
+        self.log = UvLog({}, set())
         self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
         """Whether only packages requested by URL or path may be built."""
@@ -579,7 +576,7 @@ class _Resolver:
             seconds=None if code else self.session.timeouts.resolution,
             memory=None if code else _MEMORY,
         )
-        self.edges = {**self.edges, **parse_edges(done.err)}
+        self.log.update(parse_log(done.err))
         return done._replace(err=remove_log(done.err))
 
     def run_on_requirement(

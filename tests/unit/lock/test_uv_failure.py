@@ -38,6 +38,7 @@ COMPILER = """  × Failed to build `fastlib==1.0`
       hint: This usually indicates a problem with the package or the build environment.
 """
 INDEX = "× Failed to build `fastlib==1.0`\n╰─▶ error sending request for url (https://index.example/setuptools/)"
+FETCH = "Failed to fetch: `http://u:p@v.example:8000/x.whl`\n  cause: "
 GIT = """   Updating https://git.example/mcubes.git (HEAD)
   × Failed to download and build `mcubes @ git+https://git.example/mcubes.git`
   ├─▶ Git operation failed
@@ -91,7 +92,9 @@ building: Any = explain_build_failure
         (resolving, LOGIN, "http-status", "https://x/simple returned HTTP status 401"),
         (resolving, LOGIN, "http-status", "user name and password"),
         # An index that fails in a build is no fault of the package.
-        (resolving, INDEX, "network", ""),
+        (resolving, INDEX, "network", "index.example cannot be reached"),
+        (resolving, f"error: {FETCH}timed out", "network", "v.example:8000 cannot be"),
+        (installing, f"error: {FETCH}body ended", "network", "\nbody ended\n"),
         (resolving, GIT, "repository", "git ls-remote https://git.example/mcubes.git"),
         (installing, NO_SPACE, "no-space", "UV_CACHE_DIR"),
         (installing, DENIED, "not-writable", "ls -ld .  "),

@@ -12,7 +12,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.uv import errors
-from gpuinstall.lock.uv.edges import parse_edges, remove_log
+from gpuinstall.lock.uv.edges import parse_log, remove_log
 from gpuinstall.lock.uv.errors import Conflict
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.setuptools import make_setuptools
@@ -198,6 +198,11 @@ def test_dependencies_are_read_from_uv_log(logged, requirement):
     edge = "DEBUG Adding transitive dependency for vllm==0.33.0:"
     log = f"{edge} {logged}\nwarning: a warning\n{edge} gpuinstall-build!=3\n"
 
-    [found] = parse_edges(log)["vllm", "0.33.0"]
+    [found] = parse_log(log).edges["vllm", "0.33.0"]
 
     assert (found.text, remove_log(log)) == (requirement, "warning: a warning\n")
+
+
+def test_uv_logs_dependency_without_compatible_version(pinned):
+    message = pinned.resolve("thing[real]>1", "--verbose")
+    assert {one.text for one in parse_log(message).unavailable} == {"thing>1"}

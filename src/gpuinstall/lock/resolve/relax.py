@@ -209,15 +209,19 @@ def _explain_relaxation(
         why_torch: The reason why the requested torch does not run.
     """
     versions = resolution.versions
-    causes = dict.fromkeys(changed, f"it is the version for torch {versions['torch']}")
+    torch = f"torch {versions['torch']}"
+    causes = dict.fromkeys(changed, f"it is the version for {torch}")
     causes |= {one: why_torch for one in changed if one.name == "torch"}
     causes |= dict.fromkeys(resolution.relaxed.values(), shorten_explanation(why))
-    reasons = []
-    for requirement, cause in causes.items():
-        name = requirement.name
-        now = f"{name} {versions[name]}" if name in versions else f"no {name}"
-        reasons.append(
-            Reason("relaxed", f"{now} instead of {requirement.text}: {cause}")
-        )
+    messages = [
+        f"{one.name} {versions[one.name]} instead of {one.text}: {cause}"
+        for one, cause in causes.items()
+        if one.name in versions
+    ]
+    removed = [one.text for one in causes if one.name not in versions]
+    if removed:
+        names = join_names(removed)
+        messages.append(f"without {names}, which {torch} does not require")
     relaxed = {requirement.name: requirement for requirement in causes}
+    reasons = [Reason("relaxed", message) for message in messages]
     return replace(resolution.with_warnings(reasons), relaxed=relaxed)

@@ -76,8 +76,8 @@ class _ErrorPattern(NamedTuple):
     code: str
     message: str
     hint: str | None = None
-    why: str | None = None
-    """The reason for the error, or None to use uv's message."""
+    why: str = "{cause}"
+    """The reason for the error, by default uv's message."""
 
     id: str | None = None
     error: type[GpuInstallError] = InstallationError
@@ -98,7 +98,7 @@ _INSTALLATION_ERRORS = (
         r"(?s)install: \S+\.whl \((?P<package>[^\s=]+)==.*The wheel is invalid",
         "cache-damaged",
         "{package} is damaged in uv's cache",
-        "{uv} cache clean {package}   # then run it again",
+        "uv cache clean {package}   # then run it again",
     ),
     _ErrorPattern(
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
@@ -154,15 +154,10 @@ _SYSTEM_ERRORS = (
         OFFLINE.hint,
     ),
     _ErrorPattern(
-        r"(?s)Failed to fetch: `?\w+://(?:[^/@`]*@)?(?P<host>[^/`]+).*error sending request.*cause: (?P<cause>[^\n]+)",
+        "(?s)(?:error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake)"
+        r"(?:.*?\w+://(?:[^/@`\s]*@)?(?P<host>[^/`\s)]+))?(?:.*cause: (?P<cause>[^\n]+))?",
         "network",
         "{host} cannot be reached",
-        why="{cause}",
-    ),
-    _ErrorPattern(
-        "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake",
-        "network",
-        "the package index is unreachable",
     ),
     _ErrorPattern(
         r"(?s)Git operation failed.*?`\S*git fetch [^`']*'(?P<address>[^`']+)'",
@@ -329,21 +324,21 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
         found = re.search(row.pattern, message)
         if not found:
             continue
-        # uv does not always report the file name.
-        names = {name: text or "a file" for name, text in found.groupdict().items()}
-        names["uv"] = "uv"
-        names["place"] = quote_word(found.groupdict().get("place") or ".")
-        hint = row.hint
-        if row.code == "network":
-            hint = network_hint()
-        why = row.why and row.why.format(**names)
-        if why is None:
-            # Use Git's own message, without its long command line.
-            why = _format_message(message).rpartition(" --- stderr ")[2]
+        groups = found.groupdict()
+        # Use Git's own message, without its long command line.
+        cause = _format_message(message).rpartition(" --- stderr ")[2]
+        names = {
+            # uv does not always report the file name.
+            **{name: text or "a file" for name, text in groups.items()},
+            "host": groups.get("host") or "the package index",
+            "cause": groups.get("cause") or cause,
+            "place": quote_word(groups.get("place") or "."),
+        }
+        hint = network_hint() if row.code == "network" else row.hint
         error = row.error(
             row.code,
             row.message.format(**names),
-            why=why,
+            why=row.why.format(**names),
             hint=hint and hint.format(**names),
             id=row.id,
         )

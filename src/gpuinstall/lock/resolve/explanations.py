@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 from packaging.version import Version
@@ -75,6 +76,8 @@ class ResolutionExplanation:
         self._index = resolver.index
         self._versions = resolved.resolution.versions
         self._facts_here = [*self._known.find_facts(self._versions)]
+        # The first call reads index pages.
+        self._older_releases = cache(lambda: [*self._find_older_releases()])
 
     def constraints(self) -> ProgramConstraints:
         """Return the constraints of requested packages on torch."""
@@ -93,7 +96,7 @@ class ResolutionExplanation:
             obstacle.why,
             without,
             unserved,
-            tuple(self.explain_older_releases()),
+            self.explain_older_releases(),
             obstacle.limited_by,
         )
 
@@ -132,14 +135,13 @@ class ResolutionExplanation:
 
     # Older releases.
 
-    def explain_older_releases(self) -> Iterator[str]:
-        """Yield requested packages below their latest release, with the cause.
+    def explain_older_releases(self) -> tuple[str, ...]:
+        """Return requested packages below their latest release, with the cause.
 
         A package that facts or an assumed glibc exclude has a warning instead.
         """
-        for reason in self._find_older_releases():
-            if reason.code != ASSUMED_GLIBC:
-                yield reason.message
+        older = self._older_releases()
+        return tuple(one.message for one in older if one.code != ASSUMED_GLIBC)
 
     def _find_older_releases(self) -> Iterator[Reason]:
         reported = self._find_newer_facts()
@@ -174,7 +176,7 @@ class ResolutionExplanation:
         account = self._accounts.get(package, "")
         if account and OWN_PACKAGES not in account:
             return shorten_explanation(account)
-        if package in COMPANIONS:
+        if package in self._index.names():
             return f"it is the version for torch {self._resolution.build.torch}"
         return "it is locked" if self._is_kept(package) else ""
 
@@ -424,7 +426,7 @@ class ResolutionExplanation:
         conflicts = load_members().find_conflicts(self._versions)
         reasons = [
             *self._explain_exclusions(),
-            *self._find_assumed_glibc(),
+            *(one for one in self._older_releases() if one.code == ASSUMED_GLIBC),
             *self._find_missing_extras(),
             *(Reason("packages-clash", message) for message in conflicts),
             *self._find_doubtful_packages(),
@@ -444,13 +446,6 @@ class ResolutionExplanation:
                 libraries = " and ".join(fact.requires)
                 added = f"added {libraries}, which contains the library"
                 yield Reason("library-added", f"{fact.why}; {added}")
-
-    def _find_assumed_glibc(self) -> Iterator[Reason]:
-        """Yield the packages that are older because of an assumed glibc."""
-        if self._resolver_input.lock_request.machine.glibc is None:
-            for reason in self._find_older_releases():
-                if reason.code == ASSUMED_GLIBC:
-                    yield reason
 
     def _find_newer_facts(self) -> dict[str, Fact]:
         """Return the fact that rejects the latest release of each package."""

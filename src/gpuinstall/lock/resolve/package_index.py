@@ -358,10 +358,10 @@ class PackageIndex:
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def find_newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return the latest companions of a build, including triton."""
+        """Return the latest requested packages of torch's family for a build."""
         newest: dict[str, Version] = {}
         for requirement in self.resolver_input.lock_request.request.requirements:
-            if requirement.name not in PAIRED - {"torch"}:
+            if requirement.url or requirement.name not in self.names() - {"torch"}:
                 continue
             allowed = [
                 Version(wheel.version.public)
@@ -456,7 +456,11 @@ class PackageIndex:
 
     def is_unavailable(self, demand: Requirement) -> bool:
         """Return whether the sources have no compatible version for a demand."""
-        if Requirement.of(demand.name, demand.clauses) in self._log.unavailable:
+        # The page of torch lists only the builds that run.
+        if (
+            demand.name != "torch"
+            and Requirement.of(demand.name, demand.clauses) in self._log.unavailable
+        ):
             return True
         return demand.name in self.names() and not self.find_releases(demand.name)
 

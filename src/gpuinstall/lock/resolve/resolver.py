@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 TURNS = 12
 """Maximum number of uv runs with new facts for one input."""
 
-RUNS = 6
+RUNS = 3
 """Number of uv runs after which no newer release is tried."""
+
+RUNS_WITH_FACTS = 6
+"""The same number if facts exclude releases."""
 
 RELEASES_READ = 24
 """Maximum number of releases whose METADATA is checked for compatibility."""
@@ -159,7 +162,7 @@ class Resolver:
             )
         accounts: dict[str, str] = {}
         for package, newest in self._find_newer_releases(best).items():
-            if self._runs >= RUNS:
+            if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
                 break
             bound = Constraint.of(package, f">={newest}")
             other = replace(written, bounds=(bound,))

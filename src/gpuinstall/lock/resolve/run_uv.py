@@ -366,7 +366,7 @@ def _create_metadata_rows(
                 if fact.rejects(version)
             ]
             added = [*fact.requires, f"{BUILD}{','.join(rejected)}"]
-            yield _extend_metadata(fact, fact.wheel, added, index)
+            yield from _extend_metadata(fact, fact.wheel, added, index)
     pages = index.read_pages()
     for name, locked in resolver_input.alternative.preferences.items():
         if name not in resolver_input.catalog.family or (name, locked) in known.facts:
@@ -374,23 +374,32 @@ def _create_metadata_rows(
         for wheel in pages.get(name, ()):
             # uv does not cache METADATA of private pages.
             if wheel.sha256 and str(wheel.version) == locked:
-                yield _extend_metadata(Fact(name, locked), wheel, [], index)
+                yield from _extend_metadata(Fact(name, locked), wheel, [], index)
 
 
 def _extend_metadata(
     fact: Fact, wheel: Wheel, added: Sequence[str], index: PackageIndex
-) -> dict[str, Any]:
-    """Return the METADATA of a release with added requirements.
+) -> Iterator[dict[str, Any]]:
+    """Yield the METADATA of a release with added requirements.
 
-    The user's own ``dependency-metadata`` replaces METADATA.
+    The user's own ``dependency-metadata`` replaces METADATA. If METADATA is unreadable,
+    uv's log has the dependencies of a release that uv tried.
     """
     for row in index.session.sources.metadata:
         if row["name"] == fact.package and row.get("version") == fact.version:
-            return {**row, "requires-dist": [*row.get("requires-dist", ()), *added]}
-    metadata = index.reader.metadata(wheel)
+            yield {**row, "requires-dist": [*row.get("requires-dist", ()), *added]}
+            return
+    try:
+        metadata = index.reader.metadata(wheel)
+    except InstallationError:
+        if added:
+            tried = index.find_dependencies(fact.package, fact.version)
+            texts = (*map(str, tried), *added)
+            yield create_metadata_row(fact.package, fact.version, texts)
+        return
     texts = map(str, metadata.get_all("Requires-Dist", ()))
     declared = filter(None, map(parse_lenient_requirement, texts))
     row = create_metadata_row(fact.package, fact.version, [*declared, *added])
     row["provides-extra"] = list(map(str, metadata.get_all("Provides-Extra", ())))
     python = metadata.get("Requires-Python")
-    return {**row, "requires-python": str(python)} if python else row
+    yield {**row, "requires-python": str(python)} if python else row

@@ -41,7 +41,9 @@ from gpuinstall.lock.resolve.resolver_input import (
     suggest_request_without,
 )
 from gpuinstall.lock.resolve.run_uv import collect_pages, run_uv_without_facts
+from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.project import UvLock
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK
@@ -225,9 +227,14 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
     conflict = refused.conflict
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
-    alone = run_uv_without_facts(resolver.resolver_input, resolver.index)
+    alone: UvLock | Conflict = conflict
+    added = None
+    if OWN_PACKAGES in conflict.why or not refused.known.is_empty:
+        alone = run_uv_without_facts(resolver.resolver_input, resolver.index)
+        if isinstance(alone, Conflict):
+            added = _explain_added_torch(resolver)
     if isinstance(alone, Conflict):
-        added = _explain_added_torch(resolver) or _explain_by_glibc(resolver)
+        added = added or _explain_by_glibc(resolver)
         return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
     if not facts:

@@ -244,7 +244,7 @@ def run_kernels(
 def _ignore_unlocked_packages(
     verdict: Verdict, fit: CompatibleLock, project: Project
 ) -> Verdict:
-    """Warn about failed packages outside the lock, and return the other checks."""
+    """Warn about failed packages outside the lock; return the other checks."""
     from gpuinstall.verify.files import find_program_packages
 
     folders = project.paths.find_packages_folders()

@@ -136,7 +136,7 @@ class ResolutionExplanation:
     # Older releases.
 
     def explain_older_releases(self) -> tuple[str, ...]:
-        """Return requested packages below their latest release, with the cause.
+        """Return requested packages below their latest release, with a cause.
 
         A package that facts or an assumed glibc exclude has a warning instead.
         """

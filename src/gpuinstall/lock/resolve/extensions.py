@@ -514,7 +514,7 @@ def check_compilation(
         words += format_build_needs(known, build.backend)
         if needs_older_torch(known, build.torch):
             torch = f"torch<{CXX_20_SINCE}"
-            words.append("for C++17, which newer torch headers do not support")
+            words.append(f"with {torch}, because it uses C++17")
     hint = suggest_request_without(name, lock_request, torch)
     # Anyone can register a name that the default index lacks.
     if not extension.unclaimed:

@@ -358,7 +358,7 @@ class PackageIndex:
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def find_newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return the latest requested packages of torch's family for a build."""
+        """Return a build's latest requested packages of torch's family."""
         newest: dict[str, Version] = {}
         for requirement in self.resolver_input.lock_request.request.requirements:
             if requirement.url or requirement.name not in self.names() - {"torch"}:
@@ -455,7 +455,7 @@ class PackageIndex:
         return next(iter(found), ())
 
     def is_unavailable(self, demand: Requirement) -> bool:
-        """Return whether the sources have no compatible version for a demand."""
+        """Return whether no source has a compatible version for a demand."""
         # The page of torch lists only the builds that run.
         if (
             demand.name != "torch"

@@ -394,8 +394,8 @@ def _extend_metadata(
     except InstallationError:
         if added:
             tried = index.find_dependencies(fact.package, fact.version)
-            texts = (*map(str, tried), *added)
-            yield create_metadata_row(fact.package, fact.version, texts)
+            requires = (*map(str, tried), *added)
+            yield create_metadata_row(fact.package, fact.version, requires)
         return
     texts = map(str, metadata.get_all("Requires-Dist", ()))
     declared = filter(None, map(parse_lenient_requirement, texts))

@@ -92,7 +92,7 @@ def _find_unavailable(log: str) -> Iterator[Requirement]:
 
 
 def _spell_range(specifier: str) -> str:
-    """Return the specifier of a version range of uv, or "" without an equal one."""
+    """Return the specifier of uv's version range, "" if none is equal."""
     for pattern, spelling in _SPELLINGS:
         specifier = re.sub(pattern, spelling, specifier)
     return "" if "|" in specifier else specifier

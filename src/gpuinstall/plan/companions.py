@@ -213,7 +213,8 @@ class Companions(Value):
         """Return the wheels of a companion version, or of X.Y.0 if unknown."""
         companions = self.catalog.companions
         major, minor, *_ = (*version.split("."), "0")
-        return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
+        first = companions.get((name, f"{major}.{minor}.0"), Companion(frozenset()))
+        return companions.get((name, version), first)
 
     def _explain_rejection(
         self,

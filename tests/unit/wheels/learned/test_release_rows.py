@@ -1,10 +1,18 @@
 """Catalog rows printed for new releases."""
 
 import tomli
-from tools.learn_release import DATA, extend_catalog, find_additions
+from tools.catalog_check import find_errors
+from tools.learn_release import (
+    DATA,
+    CompanionRow,
+    extend_catalog,
+    extend_kind,
+    find_additions,
+)
 
 from gpuinstall.api import load_catalog
 from gpuinstall.base.values import replace
+from gpuinstall.catalog.data_files import read_data
 from gpuinstall.catalog.loader import Rows, code_names
 from gpuinstall.wheels.package import LibraryCode
 from tests.unit.wheels.learned.test_store import ROW
@@ -51,6 +59,32 @@ def test_printed_row_is_loaded_from_the_catalog():
     )
     assert rows.releases["9.1.0"].triton == "~=3.9.0"
     assert extend_catalog(after, find_additions([], load_catalog())) == after
+
+
+def test_printed_rows_do_not_contradict_each_other():
+    rocm = replace(NEW, backend="rocm9.0", cuda=None)
+    found = find_additions(
+        [NEW, rocm],
+        load_catalog(),
+        [
+            CompanionRow("torchvision", "0.99.0", "9.1.0", ("any",), ("linux_x86_64",)),
+            CompanionRow("torchvision", "0.98.0", "9.0.0", ("any",), ("linux_x86_64",)),
+            CompanionRow("torchaudio", "2.99.0", None, ("3.12",), ("linux_x86_64",)),
+        ],
+    )
+    kind = DATA.with_name("builds_rocm.toml").read_text("utf-8")
+    files = {
+        "builds.toml": extend_catalog(DATA.read_text("utf-8"), found),
+        "builds_rocm.toml": extend_kind(kind, "rocm", found),
+    }
+
+    def read(name):
+        return tomli.loads(files[name]) if name in files else read_data(name)
+
+    assert [*find_errors(read)] == []
+    release = Rows(read("builds.toml")).releases["9.1.0"]
+    assert (release.torchvision, release.torchaudio) == (("0.99.0",), ("2.99.0",))
+    assert read("builds_rocm.toml")["builds"][-1]["torch"] == "9.1"
 
 
 def test_known_release_is_not_printed():

@@ -46,7 +46,8 @@ class Damage(NamedTuple):
         name = f"{self.package.name} {self.package.version}"
         match self.kind:
             case "no-record":
-                return f"{name} is damaged: {self.files[0]} is empty"
+                fault = self.package.find_record_fault()
+                return f"{name} is damaged: {self.files[0]} {fault}"
             case "edited":
                 return f"{name} was edited after its installation: {join_names(self.files)}"
             case "lost":
@@ -90,7 +91,7 @@ torch take about a second.
 """
 
 
-def compare_file(
+def _compare_file(
     path: str, row: RecordedFile, times: InstallTimes, hashing: Hashing
 ) -> FileDamage | None:
     """Compare an installed file with its RECORD entry.
@@ -141,7 +142,7 @@ def find_damage(
 
     Args:
         packages: The packages.
-        hashing: The files to hash. Scripts and data are checked only with ``ALL``.
+        hashing: The files to hash.
     """
     packages = tuple(packages)
 
@@ -151,35 +152,33 @@ def find_damage(
         found = defaultdict(list)
         for package in packages:
             times = InstallTimes.of(package)
-            for path, row in _list_files(package, hashing).items():
+            for path, row in _list_files(package).items():
                 found[path].append((row, times))
         return found
 
     for package in packages:
-        if package.has_lost_record():
+        if package.find_record_fault():
             # A power cut may have truncated cached files too.
             record = (f"{package.record.name}/RECORD",)
             yield Damage(package, "no-record", record, is_in_cache=True)
             continue
         times = InstallTimes.of(package)
-        files = _list_files(package, hashing)
+        files = _list_files(package)
         damaged: dict[str, list[str]] = {"lost": [], "edited": []}
         for path, row in files.items():
-            kind = compare_file(path, row, times, hashing)
+            kind = _compare_file(path, row, times, hashing)
             if kind and all(
-                compare_file(path, *entry, hashing) for entry in entries()[path]
+                _compare_file(path, *entry, hashing) for entry in entries()[path]
             ):
                 damaged[kind].append(path)
         yield from _describe_damage(package, files, **damaged)
 
 
-def _list_files(package: InstalledPackage, hashing: Hashing) -> dict[str, RecordedFile]:
+def _list_files(package: InstalledPackage) -> dict[str, RecordedFile]:
     """Return the rows of RECORD by the paths of their files."""
     # Strings are faster than Path for 12,000 files.
     folder = f"{package.record.parent}{os.sep}"
-    is_all = hashing is Hashing.ALL
-    rows = package.read_record() if is_all else package.read_files()
-    return {folder + row.path: row for row in rows}
+    return {folder + row.path: row for row in package.read_record()}
 
 
 def _describe_damage(
@@ -234,7 +233,7 @@ def find_intact_files(
         times = InstallTimes.of(package)
         for name, row in find_written_files(package, root).items():
             path = f"{root}{os.sep}{name}"
-            if name in names and not compare_file(path, row, times, Hashing.ALL):
+            if name in names and not _compare_file(path, row, times, Hashing.ALL):
                 intact.add(name)
     return intact
 

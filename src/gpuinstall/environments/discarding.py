@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import JOURNAL, WORK, packages_folders
+from gpuinstall.base.environment_paths import JOURNAL, WORK
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors
 from gpuinstall.base.removal import (
@@ -21,14 +21,8 @@ from gpuinstall.base.removal import (
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import split_names
-from gpuinstall.environments.damage import find_intact_files
-from gpuinstall.environments.environment import NAME, find_modified_scripts
-from gpuinstall.environments.ownership import (
-    find_recorded_paths,
-    find_user_paths,
-    is_environment,
-)
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.environment import NAME
+from gpuinstall.environments.ownership import find_user_paths
 
 
 def discard_folder(
@@ -59,7 +53,7 @@ def discard_folder(
     check_mounts(folder)
     size = tree_size(folder)
     # Report before the removal, which an interrupted command does not finish.
-    for names in split_names(find_user_files(folder) if files is None else files):
+    for names in split_names(find_user_paths(folder) if files is None else files):
         text = f"{folder}, including {names} (created or modified by you)"
         reporter.notice("Removing", text)
     with convert_write_errors(folder):
@@ -124,16 +118,3 @@ def discard(folder: Path, discarded: Path) -> Path:
     with suppress(OSError):
         folder.rmdir()
     return folder
-
-
-def find_user_files(folder: Path) -> list[str]:
-    """Return the files in an environment that the user added or modified."""
-    names = set(find_user_paths(folder))
-    if is_environment(folder):
-        # Files behind links are not removed.
-        files = {file.relative_to(folder).as_posix() for file in iter_files(folder)}
-        folders = packages_folders(folder)
-        recorded = find_recorded_paths(folder, folders) & files
-        names |= recorded - find_intact_files(read_packages(folders), folder, recorded)
-        names |= find_modified_scripts(folder)
-    return sorted(names)

@@ -47,7 +47,7 @@ def remember_folders(venv: Path, packages: Iterable[InstalledPackage]) -> None:
     paths = set[str]()
     for package in packages:
         place = package.record.parent
-        folders = {row.path.rpartition("/")[0] for row in package.read_files()}
+        folders = {row.path.rpartition("/")[0] for row in package.read_record()}
         paths.add(_record(package))
         paths.update(f"{place}/{folder}" for folder in folders)
     stamps = {path: read_file_stamp(path) for path in paths}

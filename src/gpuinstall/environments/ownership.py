@@ -11,15 +11,20 @@ import os
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import WORK, packages_folders
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import iter_files
-from gpuinstall.environments.damage import Hashing, InstallTimes, compare_file
-from gpuinstall.environments.environment import NAME, is_virtual, read_marker
+from gpuinstall.environments.damage import find_intact_files
+from gpuinstall.environments.environment import (
+    NAME,
+    find_modified_scripts,
+    is_virtual,
+    read_marker,
+)
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
@@ -28,7 +33,6 @@ from gpuinstall.environments.packages import (
     read_packages,
 )
 
-_COMMAND = r"(bin|Scripts)/[^/]+"
 _COMPILED = r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)"
 """Modules compiled by Python and Numba."""
 
@@ -41,7 +45,11 @@ MADE_FILES = (
 )
 """The files that venv, virtualenv, and uv create."""
 
-_MADE = rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
+_MADE = (
+    rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
+    # virtualenv records no hashes of these scripts.
+    r"|(bin|Scripts)/(pip|wheel)-?[\d.]*(\.exe)?"
+)
 """The files of environment tools and the journal of ``install --into``."""
 _IGNORE_ALL = r"(#.*\n)*\*\n?"
 """The ``.gitignore`` of an environment tool. A user's file has more lines."""
@@ -57,8 +65,8 @@ def is_environment(folder: Path) -> bool:
     return is_virtual(folder) or read_marker(folder) is not None
 
 
-def find_user_paths(folder: Path) -> tuple[str, ...]:
-    """Return the relative paths of files and folders that the user added.
+def find_user_paths(folder: Path) -> list[str]:
+    """Return the relative paths that the user added or modified.
 
     A top-level folder with only user files is returned as one path. If the folder is not
     an environment, all files are the user's.
@@ -73,43 +81,17 @@ def find_user_paths(folder: Path) -> tuple[str, ...]:
     for path in paths - owned:
         first = path.partition("/")[0]
         names.add(path if first in shared_folders else first)
-    return tuple(sorted(names))
+    return sorted(names)
 
 
-def find_recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
-    """Return the files that RECORD files list, relative to ``root``.
-
-    Args:
-        root: The environment.
-        folders: The packages folders.
-    """
-    recorded = set[str]()
-    for package in read_packages(folders):
-        base = package.record.parent.relative_to(root).as_posix()
-        times = InstallTimes.of(package)
-        for path, row in find_written_files(package, root).items():
-            # Outside the packages folder, a RECORD could list a user's file, so the content must match.
-            # virtualenv records no size for its scripts.
-            is_command = not row.size and re.fullmatch(_COMMAND, path)
-            is_below = path.startswith(f"{base}/")
-            file = str(root / path)
-            if (
-                is_below
-                or is_command
-                or not compare_file(file, row, times, Hashing.ALL)
-            ):
-                recorded.add(path)
-    return recorded
-
-
-def _find_owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
-    """Return the paths that belong to packages, tools, or gpuinstall."""
-    folders = packages_folders(venv)
-    known = find_recorded_paths(venv, folders) | _find_own_files(venv)
+def _find_owned_paths(venv: Path, paths: Collection[str]) -> set[str]:
+    """Return the unmodified paths of packages, tools, and gpuinstall."""
+    packages = read_packages(packages_folders(venv))
+    known = find_intact_files(packages, venv, paths) | _find_own_files(venv)
     lost_records = tuple(
         f"{package.record.relative_to(venv).as_posix()}/"
-        for package in read_packages(folders)
-        if package.has_lost_record()
+        for package in packages
+        if package.find_record_fault()
     )
     owned = set[str]()
     for path in paths:
@@ -121,7 +103,7 @@ def _find_owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
             or (lost_records and (venv / path).lstat().st_nlink > 1)
         ):
             owned.add(path)
-    return owned
+    return owned - find_modified_scripts(venv)
 
 
 def _find_own_files(venv: Path) -> set[str]:

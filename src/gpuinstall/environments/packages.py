@@ -74,16 +74,19 @@ class InstalledPackage(Value):
             files = sorted(self.record.iterdir())
         return [file for file in files if re.fullmatch(_METADATA, file.name)]
 
-    def has_lost_record(self) -> bool:
-        """Return whether RECORD lists no files, as after a power cut."""
-        has_one = file_size(self.record / "RECORD") >= 0
-        return has_one and all(
-            re.search(_INSTALLER_FILES, file.path) for file in self.read_files()
-        )
+    def find_record_fault(self) -> str:
+        """Return why RECORD does not list all files, or ""."""
+        file = self.record / "RECORD"
+        rows, is_malformed = _parse_record(_read_text(file))
+        if is_malformed:
+            return "has malformed rows"
+        # A power cut may leave an empty file, or only the rows of the installer.
+        is_lost = all(re.search(_INSTALLER_FILES, row.path) for row in rows)
+        return "is empty" if is_lost and file_size(file) >= 0 else ""
 
     def read_record(self) -> tuple[RecordedFile, ...]:
         """Return the files that RECORD lists."""
-        return _parse_record(_read_text(self.record / "RECORD"))
+        return _parse_record(_read_text(self.record / "RECORD"))[0]
 
     def read_files(self) -> tuple[RecordedFile, ...]:
         """Return the files in the packages folder that RECORD lists."""
@@ -236,28 +239,30 @@ def _parse_requirements(header: str) -> tuple[Requirement, ...]:
 @cache
 def _parse_inside(text: str) -> tuple[RecordedFile, ...]:
     """Parse the rows of a RECORD file with paths in the packages folder."""
-    return tuple(row for row in _parse_record(text) if not _OUTSIDE.match(row.path))
+    rows, _ = _parse_record(text)
+    return tuple(row for row in rows if not _OUTSIDE.match(row.path))
 
 
 @cache
-def _parse_record(text: str) -> tuple[RecordedFile, ...]:
-    """Parse a RECORD file, up to the first malformed row."""
-    if '"' not in text:
-        with suppress(ValueError):
-            return tuple(map(_split_row, text.splitlines()))
-    import csv
-
-    rows = []
-    with suppress(csv.Error, ValueError):
-        for path, digest, size in csv.reader(text.splitlines()):
-            rows.append(_create_row(path, digest, size))
-    return tuple(rows)
-
-
-def _split_row(line: str) -> RecordedFile:
+def _parse_record(text: str) -> tuple[tuple[RecordedFile, ...], bool]:
+    """Parse a RECORD file, and return whether it has malformed rows."""
+    lines = text.splitlines()
     # csv takes twice as long for the 12,000 files of torch.
-    path, digest, size = line.split(",")
-    return _create_row(path, digest, size)
+    rows = (line.split(",") for line in lines)
+    if '"' in text:
+        import csv
+
+        rows = iter(csv.reader(lines))
+    files, is_malformed = [], False
+    try:
+        for row in filter(any, rows):
+            if len(row) == 3:
+                files.append(_create_row(*row))
+            else:
+                is_malformed = True
+    except ValueError:
+        is_malformed = True
+    return tuple(files), is_malformed
 
 
 def _create_row(path: str, digest: str, size: str) -> RecordedFile:

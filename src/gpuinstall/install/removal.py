@@ -19,9 +19,9 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.environments.discarding import discard_folder, find_user_files
+from gpuinstall.environments.discarding import discard_folder
 from gpuinstall.environments.environment import is_vacant, read_marker
-from gpuinstall.environments.ownership import is_environment
+from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.records import (
     find_recorded_environments,
     find_undoable_environments,
@@ -87,10 +87,10 @@ def remove(
 def find_removed_files(folder: Path) -> list[str]:
     """Return the user's files in an environment or a journal."""
     if not is_journal(folder):
-        return find_user_files(folder)
+        return find_user_paths(folder)
     # A killed rebuild leaves the previous environment in its journal.
     replaced = replaced_environment(folder)
-    files = [f"{replaced.name}/{file}" for file in find_user_files(replaced)]
+    files = [f"{replaced.name}/{file}" for file in find_user_paths(replaced)]
     return files + find_replaced_edits(folder)
 
 

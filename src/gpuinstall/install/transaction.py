@@ -47,10 +47,10 @@ from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.discarding import (
     discard,
     discard_folder,
-    find_user_files,
 )
 from gpuinstall.environments.environment import NAME, package_versions, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
+from gpuinstall.environments.ownership import find_user_paths
 from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
@@ -697,7 +697,7 @@ def _keep_and_report(
     if is_folder(replaced):
         size = format_size(tree_size(replaced))
         text = f"{display_path(place.previous)}, {size}, the previous environment"
-        files = find_user_files(replaced)
+        files = find_user_paths(replaced)
         if files:
             text += f", including {join_names(files)} (created or modified by you)"
         reporter.notice("Kept", text)

@@ -124,6 +124,18 @@ def test_missing_files_are_not_called_edited(tmp_path):
     put_package(site, "tool", files)
     (site / "tool/a.py").write_text("A")
     (tmp_path / "bin/tool").unlink()
-    (found,) = find_damage(read_packages([site]), Hashing.ALL)
     lost = "1 of 4 files is missing or truncated: ../../../bin/tool"
-    assert found.message == f"tool 1.0 is damaged: {lost}"
+    for hashing in (Hashing.ALL, Hashing.NONE):
+        [found] = find_damage(read_packages([site]), hashing)
+        assert found.message == f"tool 1.0 is damaged: {lost}"
+
+
+@pytest.mark.parametrize("row", ["tool/b.py", '"tool/b.py",,,'])
+def test_malformed_row_of_record_is_damage(tmp_path, row):
+    put_package(tmp_path, "tool", {"tool/a.py": "a"})
+    record = next(tmp_path.glob("*.dist-info/RECORD"))
+    record.write_text(f"{row}\n{record.read_text()}")
+    [package] = read_packages([tmp_path])
+    assert "tool/a.py" in {file.path for file in package.read_record()}
+    [found] = find_damage([package], Hashing.NONE)
+    assert found.message.endswith("dist-info/RECORD has malformed rows")

@@ -14,11 +14,12 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
-from gpuinstall.environments.discarding import discard_folder, find_user_files
+from gpuinstall.environments.discarding import discard_folder
 from gpuinstall.environments.environment import (
     compute_script_digests,
     find_modified_scripts,
 )
+from gpuinstall.environments.ownership import find_user_paths
 from gpuinstall.install.transaction import remove_leftovers
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
@@ -37,7 +38,7 @@ def paths(tmp_path):
 def remove(paths, folder=None):
     """Remove an environment, and return the user's files in it."""
     folder = folder or paths.venv
-    found = find_user_files(folder)
+    found = find_user_paths(folder)
     discard_folder(folder, paths.work, Reporter())
     return found
 
@@ -60,11 +61,6 @@ def test_only_files_of_the_user_are_listed(paths):
     assert not paths.venv.exists()
 
 
-def test_files_outside_an_environment_are_user_files(tmp_path):
-    folder = write_files(tmp_path / "thesis", ".git/HEAD", "bin/python")
-    assert find_user_files(folder) == [".git", "bin"]
-
-
 @pytest.mark.parametrize("name", ["bin/activate", "pyvenv.cfg"])
 def test_modified_scripts_are_listed(paths, name):
     write_files(paths.venv, "bin/activate", "pyvenv.cfg", text="uv's")
@@ -73,7 +69,7 @@ def test_modified_scripts_are_listed(paths, name):
     assert find_modified_scripts(paths.venv) == set()
     with (paths.venv / name).open("a") as file:
         file.write("mine")
-    assert name in find_user_files(paths.venv)
+    assert name in find_user_paths(paths.venv)
 
 
 def test_removal_of_a_link_keeps_its_target(paths, tmp_path):
@@ -134,9 +130,9 @@ def replace_and_keep_the_time(file):
 )
 def test_modified_file_of_a_package_is_listed(paths, installed, edit):
     path = (installed / "page").relative_to(paths.venv).as_posix()
-    assert path not in find_user_files(paths.venv)
+    assert path not in find_user_paths(paths.venv)
     edit(installed / "page")
-    assert find_user_files(paths.venv) == [path]
+    assert find_user_paths(paths.venv) == [path]
 
 
 def test_symlinked_package_checkout_is_not_removed(paths, installed, tmp_path):

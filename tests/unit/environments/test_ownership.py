@@ -57,7 +57,7 @@ def site(venv):
 
 
 def test_generated_files_do_not_belong_to_the_user(venv):
-    assert find_user_paths(venv) == ()
+    assert find_user_paths(venv) == []
     write_files(
         site(venv),
         ".gpuinstall/last/journal.json",
@@ -65,7 +65,7 @@ def test_generated_files_do_not_belong_to_the_user(venv):
         "tool/__pycache__/inner.fast-3.py311.nbi",
         "tool/__pycache__/inner.fast-3.py311.1.nbc",
     )
-    assert find_user_paths(venv) == ()
+    assert find_user_paths(venv) == []
 
 
 def test_unrecorded_files_belong_to_the_user(venv):
@@ -94,28 +94,28 @@ def test_falsified_record_does_not_claim_user_files(venv):
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
     record.write_text(record.read_text("utf-8") + rows, "utf-8")
-    assert find_user_paths(venv) == ("thesis.txt", "train.py")
+    assert find_user_paths(venv) == ["thesis.txt", "train.py"]
 
 
 def test_files_outside_an_environment_belong_to_the_user(tmp_path):
     write_files(tmp_path, "thesis/chapter", "bin/activate")
-    assert find_user_paths(tmp_path) == ("bin", "thesis")
+    assert find_user_paths(tmp_path) == ["bin", "thesis"]
 
 
 def test_edited_pip_configuration_belongs_to_the_user(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     # This file resembles gpuinstall's own.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
-    assert find_user_paths(venv) == ("pip.conf",)
+    assert find_user_paths(venv) == ["pip.conf"]
     final = tmp_path / "a b" / ".venv"
     lines = ["torch==2.14.1"]
     write_guard(venv, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
-    assert find_user_paths(venv) == ()
+    assert find_user_paths(venv) == []
     for name in ("pip.conf", "constraints.txt"):
         with (venv / name).open("a", encoding="utf-8") as file:
             file.write("six==1.0\n")
     (venv / "pylock.mine.toml").touch()
-    assert find_user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
+    assert find_user_paths(venv) == ["constraints.txt", "pip.conf", "pylock.mine.toml"]
 
 
 SITE = "lib/python3.12/site-packages"

@@ -31,7 +31,6 @@ from gpuinstall.environments.running import (
 from gpuinstall.environments.stamp import read_boot_id
 from gpuinstall.install.journal import keep_touched
 from gpuinstall.install.transaction import (
-    keep_previous,
     recover,
     remove_leftovers,
     roll_back,
@@ -76,7 +75,6 @@ def environment_lock(
         was_unfinished = place.has_unfinished_change()
         try:
             recover(place, reporter)
-            keep_previous(place)
             remove_leftovers(place)
             yield has_waited, was_unfinished
         finally:

@@ -54,6 +54,7 @@ def plan_change(
     after: Mapping[str, str],
     old_packages: Collection[InstalledPackage],
     own: Collection[str],
+    lock_digest: str,
 ) -> Change:
     """Determine which files of an environment to write and to remove.
 
@@ -63,6 +64,7 @@ def plan_change(
         after: The versions of the new packages by name.
         old_packages: The packages to remove or replace.
         own: The files that only gpuinstall writes. Files that no new file replaces are removed.
+        lock_digest: The digest of the project's lock file before the change; empty if missing.
 
     Raises:
         UsageError: A file cannot be replaced, or its path leads through a link or a mount.
@@ -89,6 +91,7 @@ def plan_change(
         read_boot_id(),
         added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *filter(None, [marker])})),
+        lock_digest=lock_digest,
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },

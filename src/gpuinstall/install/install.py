@@ -59,7 +59,7 @@ from gpuinstall.install.inspection import (
     report_changed_packages,
     run_state_preflight,
 )
-from gpuinstall.install.journal import describe_journal, is_journal
+from gpuinstall.install.journal import describe_journal, is_journal, text_digest
 from gpuinstall.install.price import (
     PlannedInstallation,
     UnpackedPackages,
@@ -360,20 +360,23 @@ def _apply_change(
     planned, reporter = unpacked.planned, project.reporter
     existing = planned.existing
     place = existing.paths
+    texts = {file.path.name: file.text for file in project.contents.locks.files}
+    text = texts.get(planned.fit.lock.name)
+    lock_digest = "" if text is None else text_digest(text)
     if planned.action is not Action.BUILD:
         yield place
         # The lock file may be missing from the folder even if nothing changed.
-        publish_lock(place)
+        publish_lock(place, lock_digest, reporter)
     elif planned.change.is_rebuild:
         yield EnvironmentPaths(place.staging)
         check_previous(place, discards=planned.state.options.discard_previous)
-        replace_environment(place, place.staging, reporter)
+        replace_environment(place, place.staging, lock_digest, reporter)
     else:
-        with apply_change(_plan_file_change(unpacked), reporter):
+        with apply_change(_plan_file_change(unpacked, lock_digest), reporter):
             yield place
 
 
-def _plan_file_change(unpacked: UnpackedPackages) -> Change:
+def _plan_file_change(unpacked: UnpackedPackages, lock_digest: str) -> Change:
     """Determine which files of the environment the installation changes."""
     planned = unpacked.planned
     existing = planned.existing
@@ -394,6 +397,7 @@ def _plan_file_change(unpacked: UnpackedPackages) -> Change:
         after=package_versions(unpacked.packages),
         old_packages=[package for package in present if package.name in names],
         own=replaced.union(own),
+        lock_digest=lock_digest,
     )
 
 

@@ -12,7 +12,7 @@ environment, it is in the packages folder (``.gpuinstall``)::
 A journal contains ``journal.json`` and ``previous_files``, with links to the removed and replaced
 files. While an environment is being replaced, its files are moved to ``leaving``. When this
 folder is complete, it is renamed to ``environment``, and the files of ``new`` are moved into the
-environment.
+environment. Then ``environment`` is renamed to ``.venv.previous``.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Journal(Value):
     """The files that gpuinstall, not a package, writes."""
     packages: Mapping[str, tuple[str, ...]] = {}
     """The previous and new version of each package. Empty if not installed."""
+    lock_digest: str = ""
+    """The digest of the project's lock file before the change; empty if missing."""
     modified: tuple[str, ...] = ()
     """The replaced or removed files that the user had modified."""
     is_rebuild: bool = False
@@ -120,7 +122,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
         InstallationError: The journal cannot be written.
     """
     text = json.dumps(write_object(journal))
-    record_identity(place.work, _text_digest(text))
+    record_identity(place.work, text_digest(text))
     write_atomically(folder / JOURNAL, text)
     sync_folder(folder)
 
@@ -140,7 +142,7 @@ def read_journal(folder: Path, *, is_trusted: bool = True) -> Journal | None:
             map(leads_outside, (*journal.added, *journal.own, *journal.modified))
         )
         is_safe = is_safe and not any(map(is_link, (copies, *iter_files(copies))))
-        is_recorded = find_recorded_path(_text_digest(text)) is not None
+        is_recorded = find_recorded_path(text_digest(text)) is not None
         if is_folder(folder) and (is_recorded or is_safe):
             return journal
     return None
@@ -181,7 +183,8 @@ def is_damaged(folder: Path) -> bool:
     return NAME in journal.own and not os.path.lexists(previous_files(folder) / NAME)
 
 
-def _text_digest(text: str) -> str:
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

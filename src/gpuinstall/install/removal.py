@@ -30,11 +30,7 @@ from gpuinstall.environments.records import (
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock, needs_recovery
-from gpuinstall.install.journal import (
-    find_replaced_edits,
-    is_journal,
-    replaced_environment,
-)
+from gpuinstall.install.journal import find_replaced_edits, is_journal
 from gpuinstall.sources.configuration import read_policy
 
 _SPACE = 1_000_000
@@ -88,10 +84,7 @@ def find_removed_files(folder: Path) -> list[str]:
     """Return the user's files in an environment or a journal."""
     if not is_journal(folder):
         return find_user_paths(folder)
-    # A killed rebuild leaves the previous environment in its journal.
-    replaced = replaced_environment(folder)
-    files = [f"{replaced.name}/{file}" for file in find_user_paths(replaced)]
-    return files + find_replaced_edits(folder)
+    return find_replaced_edits(folder)
 
 
 def find_prunable() -> dict[Path, int]:

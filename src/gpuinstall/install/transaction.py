@@ -25,6 +25,7 @@ from gpuinstall.base.files import (
     has_text,
     link_or_copy,
     move_file,
+    read_document,
     real_path,
     write_atomically,
 )
@@ -75,6 +76,7 @@ from gpuinstall.install.journal import (
     replaced_environment,
     sync_file_system,
     sync_folder,
+    text_digest,
     write_journal,
 )
 from gpuinstall.lock.request.history import read_environment_lock
@@ -281,27 +283,15 @@ def _commit(
 
 
 def _publish_change(
-    place: EnvironmentPaths,
-    journal: Journal,
-    reporter: Reporter,
-    edited_lock: Path | None = None,
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> None:
     """Copy the new lock file into the project folder, and report edited files.
-
-    Args:
-        place: The environment.
-        journal: The journal of the change.
-        reporter: Reports the files.
-        edited_lock: The project's lock file if it is newer than the change. It is kept.
 
     Raises:
         InstallationError: The lock file cannot be written. The next command rolls the change back.
     """
     try:
-        if edited_lock:
-            reporter.notice("Kept", f"{edited_lock} (modified since)")
-        else:
-            publish_lock(place)
+        publish_lock(place, journal.lock_digest, reporter)
     except (InstallationError, UsageError):
         failed = replace(journal, is_verified=False)
         write_journal(failed, place, place.current_change)
@@ -330,24 +320,20 @@ def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
     sync_folder(place.work)
 
 
-def keep_previous(place: EnvironmentPaths) -> None:
-    """Move a replaced environment from the last journal to its rollback path.
+def _keep_previous(place: EnvironmentPaths) -> None:
+    """Move a replaced environment from the current journal to its rollback path.
 
     Raises:
-        UsageError: A user's file or folder is at one of these paths.
+        UsageError: A user's file or folder is at this path.
     """
-    last = place.last_change
-    if os.path.lexists(last) and not is_journal(last):
-        raise _path_taken_error(last, "is not a rollback journal")
-    replaced = replaced_environment(last)
+    replaced = replaced_environment(place.current_change)
     if not is_folder(replaced):
         return
     if os.path.lexists(place.previous):
         raise _path_taken_error(place.previous, "is not from the last rebuild")
-    with _convert_file_errors(place):
-        if not os.path.lexists(replaced / ".gitignore"):
-            (replaced / ".gitignore").write_text(_GITIGNORE)
-        replaced.rename(place.previous)
+    if not os.path.lexists(replaced / ".gitignore"):
+        (replaced / ".gitignore").write_text(_GITIGNORE)
+    replaced.rename(place.previous)
 
 
 def _path_taken_error(path: Path, reason: str) -> UsageError:
@@ -365,8 +351,13 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
     discard(folder, place.scratch)
 
 
-def publish_lock(place: EnvironmentPaths) -> None:
+def publish_lock(place: EnvironmentPaths, lock_digest: str, reporter: Reporter) -> None:
     """Copy an environment's lock file, if intact, into the project folder.
+
+    Args:
+        place: The environment.
+        lock_digest: The digest of the project's lock file before the change. A file that was saved since is kept.
+        reporter: Reports a kept lock file.
 
     Raises:
         UsageError: The lock file is a link out of the repository.
@@ -377,22 +368,17 @@ def publish_lock(place: EnvironmentPaths) -> None:
         return
     link = place.folder / own.name
     lock = real_path(link)
-    if has_text(lock, own.text):
+    text = None
+    with suppress(OSError, ValueError):
+        text = read_document(lock, lock.parent)
+    if text == own.text:
+        return
+    if text is not None and text_digest(text) != lock_digest:
+        reporter.notice("Kept", f"{lock} (modified since)")
         return
     check_output(link, place.folder)
     write_atomically(lock, own.text, place.work if exists(place.work) else None)
     sync_folder(lock.parent)
-
-
-def _find_edited_lock(place: EnvironmentPaths) -> Path | None:
-    """Return the project's lock file if it was changed since the kill."""
-    own = read_environment_lock(place.root)
-    if own is None:
-        return None
-    lock = real_path(place.folder / own.name)
-    previous = previous_files(place.current_change) / own.name
-    is_known = has_text(lock, own.text) or is_same_file(lock, previous)
-    return lock if exists(lock) and not is_known else None
 
 
 def recover(
@@ -444,11 +430,9 @@ def _finish_change(
         reporter.notice("Discarded", f"an interrupted change: {reason}")
         return False
     if journal.is_verified:
-        edited_lock = None
         if not is_own:
             _keep_edits(place, journal.modified, place.current_change, reporter)
-            edited_lock = _find_edited_lock(place)
-        _publish_change(place, journal, reporter, edited_lock)
+        _publish_change(place, journal, reporter)
         return False
     _restore(place, journal, reporter)
     return True
@@ -639,6 +623,9 @@ def _finish_rebuild(
     replaced = replaced_environment(place.current_change)
     leaving = _leaving_files(place.current_change)
     is_restored = is_folder(leaving)
+    if not (is_restored or is_folder(replaced)):
+        _keep_journal(place, journal)
+        return True
     source = leaving if is_restored else _find_new_files(place, journal)
     if is_folder(source):
         if os.path.lexists(source / _FIRST) and os.path.lexists(place.root / _FIRST):
@@ -653,7 +640,7 @@ def _finish_rebuild(
         move_contents(source, place.root, last=_FIRST)
         source.rmdir()
     if not is_restored:
-        _publish_or_warn(place, reporter)
+        _publish_or_warn(place, journal, reporter)
         if any(replaced.iterdir()):
             _keep_and_report(place, journal, reporter)
             return True
@@ -680,10 +667,12 @@ def _find_new_files(place: EnvironmentPaths, journal: Journal) -> Path:
     return place.current_change / "new"
 
 
-def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
+def _publish_or_warn(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
+) -> None:
     """Copy the lock file of a rebuilt environment to its folder, or warn."""
     try:
-        publish_lock(place)
+        publish_lock(place, journal.lock_digest, reporter)
     except (InstallationError, UsageError) as error:
         reporter.warn(f"{error.message}; {place.root} has the same lock file")
 
@@ -701,16 +690,19 @@ def _keep_and_report(
         if files:
             text += f", including {join_names(files)} (created or modified by you)"
         reporter.notice("Kept", text)
+    _keep_previous(place)
     _keep_journal(place, journal)
-    keep_previous(place)
 
 
-def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) -> None:
+def replace_environment(
+    place: EnvironmentPaths, new: Path, lock_digest: str, reporter: Reporter
+) -> None:
     """Replace an environment with a verified one, and keep the previous one.
 
     Args:
         place: The environment.
         new: The new environment, on the same file system.
+        lock_digest: The digest of the project's lock file before the change.
         reporter: Reports the previous environment.
 
     Raises:
@@ -728,6 +720,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
             read_boot_id(),
             is_rebuild=True,
             is_from_previous=new == place.previous,
+            lock_digest=lock_digest,
             identity=read_folder_identity(new),
         )
         remove_path(place.scratch)
@@ -785,7 +778,13 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     previous = place.previous
     if not is_folder(previous):
         raise _nothing_to_undo(f"{previous}, the previous environment, is missing")
-    replace_environment(place, previous, reporter)
+    replace_environment(place, previous, _digest_own_lock(place), reporter)
+
+
+def _digest_own_lock(place: EnvironmentPaths) -> str:
+    """Return the digest of the lock file that the last change wrote."""
+    own = read_environment_lock(place.root)
+    return text_digest(own.text) if own else ""
 
 
 def _nothing_to_undo(reason: str) -> UsageError:
@@ -825,6 +824,7 @@ def _reverse_change(place: EnvironmentPaths, journal: Journal) -> Change:
         after=package_versions(_select(names, _read_copied(place, staging))),
         old_packages=_select(names, present),
         own=set(journal.own) - edited,
+        lock_digest=_digest_own_lock(place),
     )
 
 

@@ -123,6 +123,7 @@ def change(place):
             if one.name == "small"
         ],
         own={LOCK},
+        lock_digest="",
     )
     with apply_change(planned, Reporter()):
         make_stamp(place)

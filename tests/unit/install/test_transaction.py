@@ -102,7 +102,14 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
             if one.name in goes
         ],
         own=(),
+        lock_digest=lock_digest(place),
     )
+
+
+def lock_digest(place):
+    """Return the digest of the project's lock file when a command reads it."""
+    lock = place.folder / environments.MARKER.lock
+    return journals.text_digest(lock.read_text()) if lock.exists() else ""
 
 
 def change(place, *arguments):
@@ -593,7 +600,7 @@ def test_new_environment_is_created_in_an_empty_folder(place, is_there):
     shutil.rmtree(place.root)
     if is_there:
         place.root.mkdir()
-    replace_environment(place, newcomer(place), Reporter())
+    replace_environment(place, newcomer(place), "", Reporter())
     assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
     assert not place.last_change.exists()
 
@@ -627,7 +634,7 @@ def test_rollback_of_a_rebuild_never_removes_an_environment(place):
     write(place.root / "pyvenv.cfg", "first")
     rebuilt(place)
     with dying_after_rename("leaving"):
-        replace_environment(place, place.previous, Reporter())
+        replace_environment(place, place.previous, "", Reporter())
     write(place.root / "pyvenv.cfg", "another tool's")
     error = refusal(heal_now, place)
     assert error.code == "path-taken"
@@ -645,7 +652,7 @@ def test_rebuild_reports_before_its_journal_is_kept(place):
             assert place.has_unfinished_change()
 
     watching = Watching()
-    replace_environment(place, newcomer(place), watching)
+    replace_environment(place, newcomer(place), "", watching)
     assert "notes.txt" in watching.notices[0]
 
 
@@ -659,7 +666,7 @@ def test_compiled_files_of_the_user_are_kept(place, site):
 
 def rebuilt(place):
     listener = Listener()
-    replace_environment(place, newcomer(place), listener)
+    replace_environment(place, newcomer(place), "", listener)
     return listener
 
 
@@ -690,7 +697,7 @@ def test_recreated_environment_is_kept_after_a_killed_rebuild(place):
     new = newcomer(place)
     write(new / "pyvenv.cfg", "new")
     with dying_after_rename("leaving"):
-        replace_environment(place, new, Reporter())
+        replace_environment(place, new, "", Reporter())
     write(place.root / "pyvenv.cfg", "another tool's")
     assert any(notice.startswith("Kept ") for notice in heal_now(place).notices)
     assert tree(place) == {"pyvenv.cfg": "another tool's"}
@@ -774,11 +781,11 @@ def dying_after_rename(name):
 
 
 def rebuild(place):
-    replace_environment(place, newcomer(place), Reporter())
+    replace_environment(place, newcomer(place), "", Reporter())
 
 
 def exchange(place):
-    replace_environment(place, place.previous, Reporter())
+    replace_environment(place, place.previous, "", Reporter())
 
 
 PARTS = {
@@ -883,6 +890,25 @@ def test_lock_file_with_a_future_time_is_replaced(place):
     assert lock.read_text() == environments.lock_text()
 
 
+@pytest.mark.parametrize("is_rebuild", [False, True])
+def test_lock_file_saved_during_a_change_is_kept(place, is_rebuild):
+    lock = write_own_lock(place)
+    new = planned(place)
+    digest = lock_digest(place)
+    write(lock, "mine")
+    listener = Listener()
+    if is_rebuild:
+        new = newcomer(place)
+        for name in ("gpuinstall.json", lock.name):
+            shutil.copy2(place.root / name, new)
+        replace_environment(place, new, digest, listener)
+    else:
+        with apply_change(new, listener):
+            pass
+    assert lock.read_text() == "mine"
+    assert f"Kept {lock} (modified since)" in listener.notices
+
+
 def test_recovery_keeps_lock_file_changed_since(place, site):
     lock = write_own_lock(place)
     begun(place)
@@ -944,7 +970,12 @@ def test_change_without_packages_keeps_the_rollback(place, site):
     lock = place.staging / "pylock.cpu.toml"
     write(lock, "of another line end")
     only_lock = plan_change(
-        place, added={lock.name: lock}, after={}, old_packages=[], own={lock.name}
+        place,
+        added={lock.name: lock},
+        after={},
+        old_packages=[],
+        own={lock.name},
+        lock_digest="",
     )
     with apply_change(only_lock, Reporter()):
         pass

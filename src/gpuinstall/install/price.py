@@ -17,7 +17,6 @@ from gpuinstall.base.files import (
     expand_home,
     real_path,
 )
-from gpuinstall.base.removal import tree_size
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_size, join_names
@@ -69,12 +68,11 @@ class SizeEstimate(Value):
 
     missing: Mapping[LockedFile, int]
     """Sizes of files to download; 0 if unknown."""
-    wheels: int = 0
-    """The size of all wheels, which is the least size of their files."""
-    folders: tuple[Path, ...] = ()
-    """Where files are unpacked: folders on separate file systems."""
-    cache: Path | None = None
-    """uv's cache, which may contain some of the files; None if it is empty."""
+    wheels: Mapping[Path, int] = {}
+    """The size of the wheels to unpack, which is the least size of their files.
+
+    The keys are folders on separate file systems: uv's cache and the environment.
+    """
 
     @property
     def download_size(self) -> int:
@@ -82,27 +80,27 @@ class SizeEstimate(Value):
         return sum(self.missing.values())
 
     @property
-    def unpacked(self) -> int:
-        """The estimated size of the unpacked files."""
-        return int(UNPACKED * self.wheels)
+    def unpacked(self) -> dict[Path, int]:
+        """The estimated size of the unpacked files by folder."""
+        return {folder: int(UNPACKED * size) for folder, size in self.wheels.items()}
 
     def check(self, reporter: Reporter) -> None:
-        """Compare the unpacked size with the free space.
+        """Compare the unpacked sizes with the free space.
 
-        An estimated shortage is only a warning.
+        An estimated shortage and an unknown size are only warnings.
 
         Raises:
             InstallationError: The wheels alone are larger than the free space.
         """
-        for folder in self.folders:
+        unknown = [file.package for file, size in self.missing.items() if not size]
+        if unknown:
+            reporter.warn(f"the sizes of some files are unknown: {join_names(unknown)}")
+        for folder, size in self.unpacked.items():
             free = _measure_free_space(folder)
-            if self.unpacked <= free:
+            if size <= free:
                 continue
-            cached = tree_size(folder) if folder == self.cache else 0
-            text = (
-                f"about {format_size(self.unpacked)} required, {format_size(free)} free"
-            )
-            if self.wheels - cached <= free:
+            text = f"about {format_size(size)} required, {format_size(free)} free"
+            if self.wheels[folder] <= free:
                 reporter.warn(f"{display_path(folder)} may lack space: {text}")
                 continue
             raise InstallationError(
@@ -115,16 +113,15 @@ class SizeEstimate(Value):
 
     def describe(self) -> str:
         """Return the sizes with the free space of each file system."""
-        most = "up to " if self.cache else ""
         texts = [
             format_size(self.download_size)
             if self.download_size
             else "nothing to download"
         ]
-        for folder in self.folders:
-            space = f"{most}{format_size(self.unpacked)} in {display_path(folder)}"
+        for folder, size in self.unpacked.items():
+            free = format_size(_measure_free_space(folder))
             texts.append(
-                f"unpacked {space} ({format_size(_measure_free_space(folder))} free)"
+                f"unpacked {format_size(size)} in {display_path(folder)} ({free} free)"
             )
         return ", ".join(texts)
 
@@ -173,8 +170,8 @@ class PlannedInstallation(Value):
             "lock": {"changes": [change._asdict() for change in self.changes]},
             "bytes": sizes.download_size,
             "space": [
-                {"path": str(folder), "bytes": sizes.unpacked}
-                for folder in sizes.folders
+                {"path": str(folder), "bytes": size}
+                for folder, size in sizes.unpacked.items()
             ],
         }
 
@@ -431,12 +428,12 @@ def estimate_sizes(
     from gpuinstall.lock.uv.fetch import find_local_file
     from gpuinstall.sources.web import UnreachableError
 
-    wheels = session.sourcing.wheels
+    given = session.sourcing.wheels
     cache = session.find_uv_cache()
     check_cache(cache, session.reporter)
 
     def size(file: LockedFile) -> int:
-        near = find_local_file(file, wheels)
+        near = find_local_file(file, given)
         if near:
             return near.stat().st_size if isfile(near) else 0
         with suppress(UnreachableError):
@@ -448,23 +445,20 @@ def estimate_sizes(
     missing = {
         file: size
         for file, size in sizes.items()
-        if file not in cached and not find_local_file(file, wheels)
+        if file not in cached and not find_local_file(file, given)
     }
-    if wheels and missing:
+    if given and missing:
         names = join_names([file.package for file in missing])
         session.reporter.warn(
-            f"packages not in {wheels} are downloaded: {names}; "
-            f"`gpuinstall lock download {quote_word(wheels)}` downloads all locked files"
+            f"packages not in {given} are downloaded: {names}; "
+            f"`gpuinstall lock download {quote_word(given)}` downloads all locked files"
         )
-    total = sum(sizes.values())
-    # uv copies cached files to another file system.
-    is_near = _read_device_id(venv) == _read_device_id(cache)
-    folders = (cache,) if is_near else (cache, venv)
+    wheels = {cache: sum(size for file, size in sizes.items() if file not in cached)}
+    if _read_device_id(venv) != _read_device_id(cache):
+        # uv copies cached files to another file system.
+        wheels[venv] = sum(sizes.values())
     return SizeEstimate(
-        missing=missing,
-        wheels=total,
-        folders=folders if total else (),
-        cache=cache if _has_entries(cache) else None,
+        missing, {folder: size for folder, size in wheels.items() if size}
     )
 
 
@@ -488,13 +482,6 @@ def _find_cached_wheels(files: Collection[LockedFile], cache: Path) -> set[Locke
                 if any(re.fullmatch(name, entry) for entry in entries):
                     cached.add(file)
     return cached
-
-
-def _has_entries(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except OSError:
-        return False
 
 
 def _read_device_id(folder: Path) -> int:

@@ -17,6 +17,8 @@ from gpuinstall.base.values import Value
 
 WORK = ".gpuinstall"
 """The name of a work folder in an environment, or its suffix next to one."""
+KEPT = frozenset({WORK, "lost+found"})
+"""The entries of an environment's folder that are never moved or removed."""
 JOURNAL = "journal.json"
 """The file that describes a change."""
 _STAGING = "staging-"

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from os.path import isdir, isfile
 from pathlib import Path
@@ -108,7 +108,7 @@ def tree_size(folder: Path) -> int:
 
 
 def move_contents(
-    source: Path, target: Path, *, kept: str = "", last: str = ""
+    source: Path, target: Path, *, kept: Collection[str] = (), last: str = ""
 ) -> None:
     """Move all entries of a folder into another folder.
 
@@ -117,7 +117,7 @@ def move_contents(
     Args:
         source: The folder, which remains.
         target: The other folder, on the same file system.
-        kept: The name of an entry that is not moved.
+        kept: The names of entries that are not moved.
         last: The name of the entry to move last.
 
     Raises:
@@ -126,7 +126,7 @@ def move_contents(
     """
     for path in sorted(source.iterdir(), key=lambda path: path.name == last):
         new = target / path.name
-        if path.name == kept:
+        if path.name in kept:
             continue
         if not os.path.lexists(new):
             try:

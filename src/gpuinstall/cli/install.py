@@ -41,7 +41,11 @@ from gpuinstall.cli.options import (
 )
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.environment import is_vacant, is_virtual
-from gpuinstall.environments.records import check_start, format_undo_command
+from gpuinstall.environments.records import (
+    check_finished,
+    check_start,
+    format_undo_command,
+)
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
 from gpuinstall.install.state import (
@@ -147,6 +151,8 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     # verify reports an environment whose Python is missing.
     if isfile(own) or is_virtual(folder):
         return own
+    # A killed rebuild may have moved all files.
+    check_finished(folder)
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import JOURNAL, WORK
+from gpuinstall.base.environment_paths import JOURNAL, KEPT, WORK
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors
 from gpuinstall.base.removal import (
@@ -113,7 +113,7 @@ def discard(folder: Path, discarded: Path) -> Path:
             return discarded
     order = {JOURNAL: -1, NAME: 1}
     for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
-        if path.name != WORK:
+        if path.name not in KEPT:
             remove_path(path)
     with suppress(OSError):
         folder.rmdir()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import (
-    WORK,
+    KEPT,
     EnvironmentPaths,
     environment_folder,
     find_final_path,
@@ -149,7 +149,7 @@ def is_vacant(venv: Path) -> bool:
     if not os.path.lexists(venv):
         return True
     is_listed = isdir(venv) and os.access(venv, os.R_OK)
-    return is_listed and all(path.name == WORK for path in venv.iterdir())
+    return is_listed and all(path.name in KEPT for path in venv.iterdir())
 
 
 def read_origin(venv: Path, machine: Machine) -> Origin:

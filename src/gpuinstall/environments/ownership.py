@@ -32,6 +32,7 @@ from gpuinstall.environments.packages import (
     find_written_files,
     read_packages,
 )
+from gpuinstall.environments.stamp import STAMP_NAME
 
 _COMPILED = r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)"
 """Modules compiled by Python and Numba."""
@@ -55,7 +56,7 @@ _IGNORE_ALL = r"(#.*\n)*\*\n?"
 """The ``.gitignore`` of an environment tool. A user's file has more lines."""
 
 # Some file systems ignore case.
-_ENVIRONMENT_FILES = rf"(?i){MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
+_ENVIRONMENT_FILES = rf"(?i){MADE_FILES}|gpuinstall(-stamp)?\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
 """The files that environment tools and gpuinstall write."""
 _RECORD = r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
 
@@ -111,7 +112,7 @@ def _find_own_files(venv: Path) -> set[str]:
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:
-        own |= {NAME, marker.lock}
+        own |= {NAME, STAMP_NAME, marker.lock}
     with suppress(OSError, ValueError):
         if re.fullmatch(_IGNORE_ALL, read_document(venv / ".gitignore", venv)):
             own.add(".gitignore")

@@ -17,6 +17,7 @@ from gpuinstall.base.machine import Driver
 from gpuinstall.base.owners import is_mine
 from gpuinstall.base.values import Value
 
+STAMP_NAME = "gpuinstall-stamp.json"
 TORCH = "torch"
 _STARTUP_MODULES = ("sitecustomize", "usercustomize")
 _LOADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
@@ -46,6 +47,10 @@ class Stamp(Value):
     """
     verdict: dict[str, Any]
     """The Verdict document of the verification."""
+    key: str = ""
+    """The environment and the machine of a stamp in an environment."""
+    boot: str = ""
+    """The boot ID of a stamp in an environment."""
     driver: Driver | None = None
     """The driver, with the path of a replacement libcuda if one is used."""
 

@@ -53,10 +53,13 @@ def lock_state(
     """
     state = read_state(project, options)
     place = state.existing.paths
+    is_unchanged = state.action is Action.NOTHING and not needs_recovery(place)
     if state.existing.has_python:
         allows = project.sources.policy.runs(place.venv)
-        check_start(place.venv, project.reporter, allow_unmanaged=allows)
-    if state.action is Action.NOTHING and not needs_recovery(place):
+        # No kernel runs in an unchanged environment.
+        reporter = Reporter() if is_unchanged else project.reporter
+        check_start(place.venv, reporter, allow_unmanaged=allows)
+    if is_unchanged:
         report_changed_packages(state.existing, project.reporter)
         yield state, project
         return

@@ -81,7 +81,7 @@ from gpuinstall.install.state import (
     check_movable,
     check_previous,
     package_change,
-    stamp_file,
+    store_stamp,
 )
 from gpuinstall.install.transaction import (
     apply_change,
@@ -449,7 +449,7 @@ def _verify(
         return proof
     if previous and planned.action is Action.VERIFY and find_read_only_folder(place):
         if here and proof.stamp:
-            proof.stamp.write(stamp_file(previous.id, here))
+            store_stamp(proof.stamp, final, previous.id, here)
         return proof
     lock = fit.lock
     versions = package_versions(packages, {"pip"})
@@ -473,7 +473,8 @@ def _verify(
     record_environment(final, marker.id, is_created=is_created)
     marker.write(place.venv, project.paths.work)
     if proof.stamp:
-        proof.stamp.write(stamp_file(marker.id, here or project.machine))
+        machine = here or project.machine
+        store_stamp(proof.stamp, place.venv, marker.id, machine)
     return proof
 
 

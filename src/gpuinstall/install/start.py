@@ -26,7 +26,7 @@ from gpuinstall.install.state import (
     check_lock_files,
     format_misfits,
     inspect_environment,
-    stamp_file,
+    store_stamp,
 )
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.plan import Rejected
@@ -93,7 +93,7 @@ def select_environment(
         proven = update_verification(fit, existing.paths, machine, project)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
-            proven.stamp.write(stamp_file(existing.marker.id, machine))
+            store_stamp(proven.stamp, venv, existing.marker.id, machine)
     if verdict["status"] != "passed":
         reporter.warn(
             "no kernel could run on these GPUs; the next start will try again"

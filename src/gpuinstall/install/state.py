@@ -48,7 +48,13 @@ from gpuinstall.environments.intact import has_same_folders, remember_folders
 from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import was_created_here
-from gpuinstall.environments.stamp import Stamp, read_file_stamp, read_stamp
+from gpuinstall.environments.stamp import (
+    STAMP_NAME,
+    Stamp,
+    read_boot_id,
+    read_file_stamp,
+    read_stamp,
+)
 from gpuinstall.install.file_change import find_recorded_files, find_shared_files
 from gpuinstall.lock.file.fit import (
     CompatibleLock,
@@ -382,10 +388,30 @@ def read_valid_stamp(
     """
     if machine is None:
         return None
-    stamp = read_stamp(stamp_file(marker.id, machine))
+    file = stamp_file(marker.id, machine)
+    stamp = read_stamp(file)
+    if stamp is None:
+        # Another container of this host may have run the kernels.
+        stamp = read_stamp(venv / STAMP_NAME)
+        if stamp and (stamp.key, stamp.boot) != (file.name, read_boot_id()):
+            return None
     if stamp and stamp.driver == machine.driver and stamp.is_current(str(venv)):
         return stamp
     return None
+
+
+def store_stamp(stamp: Stamp, venv: Path, identity: str, machine: Machine) -> None:
+    """Store a verification in the cache and in the environment, if possible.
+
+    Args:
+        stamp: The verification.
+        venv: The environment.
+        identity: The ID of the environment's marker.
+        machine: The machine.
+    """
+    file = stamp_file(identity, machine)
+    stamp.write(file)
+    replace(stamp, key=file.name, boot=read_boot_id()).write(venv / STAMP_NAME)
 
 
 def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> None:
@@ -394,7 +420,7 @@ def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> Non
     # A copy of an environment has the same ID.
     stamp = read_valid_stamp(venv, marker, machine) if marker else None
     if marker and stamp:
-        replace(stamp, verdict=verdict).write(stamp_file(marker.id, machine))
+        store_stamp(replace(stamp, verdict=verdict), venv, marker.id, machine)
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:

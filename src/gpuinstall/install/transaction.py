@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from os.path import exists, isdir, islink
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import WORK, EnvironmentPaths, relative_prefix
+from gpuinstall.base.environment_paths import KEPT, EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     check_output,
@@ -742,11 +742,10 @@ def _exchange(place: EnvironmentPaths, new: Path, journal: Journal) -> None:
     leaving = _leaving_files(place.current_change)
     if is_folder(place.root):
         shutil.copystat(place.root, leaving)
-        kept = WORK if place.contains_work else ""
         configuration = place.root / _FIRST
         if os.path.lexists(configuration):
             configuration.rename(leaving / _FIRST)
-        move_contents(place.root, leaving, kept=kept)
+        move_contents(place.root, leaving, kept=KEPT)
     if not journal.is_from_previous:
         new.rename(_find_new_files(place, journal))
     # From now on, a killed change is completed.

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from itertools import chain
-from os.path import isdir
+from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.environment import is_vacant, read_marker
-from gpuinstall.environments.records import find_recorded_project
+from gpuinstall.environments.records import find_recorded_project, was_created_here
 from gpuinstall.lock.request.declaration import (
     group_files_by_path,
     has_lock_or_request,
@@ -205,8 +205,10 @@ def _check_target(venv: Path, paths: EnvironmentPaths) -> None:
     if read_policy(os.environ, folder).runs(folder):
         why = "that folder is neither empty nor the environment of this project"
         marker = read_marker(target)
-        is_own = marker and marker.find_project(target) == real_path(folder)
-        if is_own or is_vacant(target):
+        project = marker and marker.find_project(target)
+        # The project of an environment that this user created may have been moved.
+        is_moved = project and not exists(project) and was_created_here(target)
+        if project == real_path(folder) or is_moved or is_vacant(target):
             return
     raise UsageError(
         "link-elsewhere",

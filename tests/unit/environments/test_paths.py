@@ -7,12 +7,40 @@ from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
 )
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import is_vacant
+from gpuinstall.environments.records import record_environment
 from gpuinstall.project import Settings, open_project
+from gpuinstall.project.run import read_paths
+from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
 def test_environment_path_follows_a_link(tmp_path):
     (tmp_path / ".venv").symlink_to("real")
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
+
+
+@pytest.mark.parametrize("is_created", [True, False])
+def test_link_of_a_moved_project_is_followed(tmp_path, monkeypatch, is_created):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    target = make_environment(tmp_path / "scratch", "ours")
+    replace(MARKER, project=str(tmp_path / "before the move")).write(target)
+    record_environment(target, MARKER.id, is_created=is_created)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".venv").symlink_to(target)
+    if is_created:
+        assert read_paths(None, folder).venv == target
+    else:
+        with pytest.raises(UsageError, match="leads to"):
+            read_paths(None, folder)
+
+
+def test_volume_with_lost_files_of_a_disk_is_empty(tmp_path):
+    write_files(tmp_path / ".venv", "lost+found/")
+    assert is_vacant(tmp_path / ".venv")
+    write_files(tmp_path / ".venv", "thesis.txt")
+    assert not is_vacant(tmp_path / ".venv")
 
 
 def test_venv_file_redirects_to_another_environment(tmp_path):

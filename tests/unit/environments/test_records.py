@@ -10,6 +10,7 @@ from gpuinstall.base import files
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.shell import quote_word
+from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.environments import records
 from gpuinstall.environments.records import (
     check_finished,
@@ -85,6 +86,8 @@ def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     shutil.rmtree(ours)
     for folder in (EnvironmentPaths(ours).work, work):
         (folder / "changing").mkdir(parents=True)
+    with pytest.raises(InstallationError, match="was interrupted"):
+        find_existing_interpreter(None, ours)
     assert (
         f"; gpuinstall env rollback --venv {quote_word(ours)} c"
         in describe_unfinished_change(ours)

@@ -12,6 +12,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.packages import read_packages
+from gpuinstall.install import state
 from gpuinstall.install.state import read_valid_stamp, stamp_file
 from gpuinstall.verify.files import create_stamp
 from gpuinstall.verify.verdict import update_programs
@@ -177,6 +178,17 @@ def test_edits_without_reinstallation_keep_the_verification(venv):
     (venv / "notes.txt").write_text("mine")
 
     assert is_proven(venv)
+
+
+def test_next_container_of_a_host_uses_the_verification(venv, monkeypatch):
+    stamp = replace(create_stamp(venv), verdict=PASSED, driver=MACHINE.driver)
+    state.store_stamp(stamp, venv, MARKER.id, MACHINE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(venv / "fresh"))
+    assert is_proven(venv)
+    other = replace(MARKER, id="another")
+    assert read_valid_stamp(venv, other, MACHINE) is None
+    monkeypatch.setattr(state, "read_boot_id", lambda: "another boot")
+    assert not is_proven(venv)
 
 
 def test_malformed_verification_stamp_is_ignored(venv):

@@ -15,6 +15,7 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.file_change import find_staged_files, plan_change
+from gpuinstall.install.journal import text_digest
 from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.transaction import apply_change
 from gpuinstall.lock.file.lock import parse
@@ -123,7 +124,7 @@ def change(place):
             if one.name == "small"
         ],
         own={LOCK},
-        lock_digest="",
+        lock_digest=text_digest((place.folder / LOCK).read_text()),
     )
     with apply_change(planned, Reporter()):
         make_stamp(place)

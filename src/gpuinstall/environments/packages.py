@@ -248,11 +248,11 @@ def _parse_record(text: str) -> tuple[tuple[RecordedFile, ...], bool]:
     """Parse a RECORD file, and return whether it has malformed rows."""
     lines = text.splitlines()
     # csv takes twice as long for the 12,000 files of torch.
-    rows = (line.split(",") for line in lines)
+    rows: Iterable[list[str]] = (line.split(",") for line in lines)
     if '"' in text:
         import csv
 
-        rows = iter(csv.reader(lines))
+        rows = csv.reader(lines)
     files, is_malformed = [], False
     try:
         for row in filter(any, rows):

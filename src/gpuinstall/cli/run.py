@@ -151,7 +151,7 @@ def _recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
 
         with environment_lock(paths, reporter):
             pass
-    move_guard(paths.venv, only_missing=True)
+    move_guard(paths.venv)
 
 
 def _check_gpu(machine: Machine) -> None:

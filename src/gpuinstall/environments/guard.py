@@ -7,13 +7,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_toml, read_document, write_atomically
-from gpuinstall.base.location import Location
 from gpuinstall.base.text import checksum, format_guard, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import find_owning_application
@@ -117,12 +115,11 @@ def write_guard(
     )
 
 
-def move_guard(environment: Path, *, only_missing: bool = False) -> None:
+def move_guard(environment: Path) -> None:
     """Update the constraints path in a moved environment's pip settings.
 
     Args:
         environment: The environment. If it is read-only, nothing is changed.
-        only_missing: Whether to keep the path of another environment that exists.
     """
     file = environment / pip_configuration()
     if not is_own_guard_file(file):
@@ -131,8 +128,6 @@ def move_guard(environment: Path, *, only_missing: bool = False) -> None:
     constraints = re.search(_CONSTRAINTS, text)
     path = (environment / CONSTRAINTS).as_uri()
     if constraints is None or constraints[0] == path:
-        return
-    if only_missing and exists(Location.parse(constraints[0]).path):
         return
     moved = f"{text[: constraints.start()]}{path}{text[constraints.end() :]}"
     head = head.replace(f"({checksum(text)})", f"({checksum(moved)})")

@@ -119,12 +119,27 @@ def warn_unfinished(venv: Path, reporter: Reporter) -> None:
 
 def describe_unfinished_change(venv: Path) -> str:
     """Return a warning about an unfinished environment change, or ""."""
+    message, command = _find_unfinished_change(venv)
+    return f"{message}; {command} completes it or rolls it back" if command else message
+
+
+def _find_unfinished_change(venv: Path) -> tuple[str, str]:
+    """Return a message about an unfinished change, and its recovery command.
+
+    Returns:
+        Both are empty without such a change; the command is empty if the change is running.
+    """
     place = _find_unfinished_paths(venv)
     if place is None:
-        return ""
+        return "", ""
     if _is_locked(place):
-        return f"another command is changing {venv}"
-    return f"{_describe_interruption(place)}; {format_recovery_command(place)} completes it or rolls it back"
+        return f"another command is changing {venv}", ""
+    owner, variable = "", ""
+    if is_foreign(place.current_change, place.folder):
+        owner = f" by {owner_of(place.current_change)}"
+        variable = "GPUINSTALL_TRUST_FOLDER=1 "
+    message = f"a change to {place.venv}{owner} was interrupted"
+    return message, f"{variable}{format_undo_command(place)}"
 
 
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
@@ -159,27 +174,18 @@ def check_finished(venv: Path) -> None:
     Raises:
         InstallationError: A change is running or interrupted.
     """
-    place = _find_unfinished_paths(venv)
-    if place is None:
+    message, command = _find_unfinished_change(venv)
+    if not message:
         return
-    message = _describe_interruption(place)
-    hint = f"{format_recovery_command(place)}   # completes it or rolls it back"
-    if _is_locked(place):
-        message = f"another command is changing {venv}"
-        hint = "Wait for it to end; then run this command again"
+    hint = "Wait for it to end; then run this command again"
+    if command:
+        hint = f"{command}   # completes it or rolls it back"
     raise InstallationError(
         "unfinished-change",
         message,
         why="some of its files are old, and some are new",
         hint=hint,
     )
-
-
-def _describe_interruption(place: EnvironmentPaths) -> str:
-    owner = ""
-    if is_foreign(place.current_change, place.folder):
-        owner = f" by {owner_of(place.current_change)}"
-    return f"a change to {place.venv}{owner} was interrupted"
 
 
 def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
@@ -192,14 +198,6 @@ def format_undo_command(place: EnvironmentPaths) -> str:
     if place.is_managed:
         return f"gpuinstall env rollback{format_venv_option(place.venv)}"
     return f"gpuinstall env rollback --into --python {quote_word(place.find_interpreter())}"
-
-
-def format_recovery_command(place: EnvironmentPaths) -> str:
-    """Return the command that finishes an interrupted change."""
-    command = format_undo_command(place)
-    if is_foreign(place.current_change, place.folder):
-        return f"GPUINSTALL_TRUST_FOLDER=1 {command}"
-    return command
 
 
 def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:

@@ -15,23 +15,20 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
 from gpuinstall.base.shell import quote_word
+from gpuinstall.sources.configuration import read_policy
 
 
-def check_rights(
-    paths: EnvironmentPaths, *, is_replaced: bool = False, trusts_others: bool = False
-) -> None:
+def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
     """Check that this user can change or create an environment.
 
     Args:
         paths: The environment.
         is_replaced: Whether its interpreter is not started, because a new environment replaces it.
-        trusts_others: Whether to change another user's environment.
 
     Raises:
         InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
     """
-    if not trusts_others:
-        check_owner(paths)
+    check_owner(paths)
     if folder := find_read_only_folder(paths):
         check_writable(folder)
     python = paths.find_interpreter()
@@ -68,9 +65,10 @@ def _is_script(file: Path) -> bool:
 
 
 def check_owner(paths: EnvironmentPaths) -> None:
-    """Check that no other user owns an environment."""
+    """Check that no other user, unless trusted, owns an environment."""
     root = paths.root
-    if os.path.lexists(root) and is_foreign(root, root.parent):
+    is_trusted = read_policy(os.environ, paths.folder).trusts_other_users
+    if os.path.lexists(root) and is_foreign(root, root.parent) and not is_trusted:
         hint = _format_fix(root)
         if os.access(root, os.W_OK):
             hint = (

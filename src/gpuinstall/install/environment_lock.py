@@ -35,7 +35,6 @@ from gpuinstall.install.transaction import (
     remove_leftovers,
     roll_back,
 )
-from gpuinstall.sources.configuration import read_policy
 
 WAIT_S = 600.0
 """Seconds to wait for another command, which may be downloading 3 GB."""
@@ -96,8 +95,7 @@ def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
         UsageError: This user has no recorded change of the environment.
         InstallationError: Another user owns the environment.
     """
-    if not read_policy(os.environ, place.folder).trusts_other_users:
-        check_owner(place)
+    check_owner(place)
     before = package_versions(read_packages(place.find_packages_folders()))
     with environment_lock(place, reporter) as (_, recovered):
         if not recovered:

@@ -288,41 +288,49 @@ def _is_compiled(name: str, files: Collection[str]) -> bool:
     return file.endswith(".pyc") and module in files
 
 
-def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
+def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """Check that no file is behind a mount or a link out of the environment.
 
     Raises:
         UsageError: A file is behind a mount or a link out of the environment.
     """
-    mounts = find_mounts(place.root)
-    real_root = place.root.resolve()
-    # A link at the path of the file itself is replaced, not followed.
-    mounted = [Path(path) for path in mounts & {f"{place.root}/{one}" for one in names}]
-    folders = set[str]()
-    for name in names:
-        folder = posixpath.dirname(name)
-        while folder and folder not in folders:
-            folders.add(folder)
-            folder = posixpath.dirname(folder)
-    for path in (place.root / folder for folder in sorted(folders)):
-        is_outside = is_link(path) and not path.resolve().is_relative_to(real_root)
-        if is_outside or str(path) in mounts:
-            mounted.append(path)
-    if mounted:
-        raise _create_outside_error(mounted[0])
-
-
-def _create_outside_error(path: Path) -> UsageError:
-    """Return an error about a link or a mount that leads outside."""
+    path = find_way_outside(place.root, names)
+    if path is None:
+        return
     why = "the change would write or remove files outside the environment"
     if is_link(path):
-        return create_link_error(path, why)
-    return UsageError(
+        raise create_link_error(path, why)
+    raise UsageError(
         "leads-outside",
         f"something is mounted at {path}",
         why=why,
         hint=f"umount {quote_word(path)}   # then run it again",
     )
+
+
+def find_way_outside(root: Path, names: Iterable[str]) -> Path | None:
+    """Return a link or mount through which a file is outside an environment.
+
+    A link at the path of the file itself is replaced, not followed.
+
+    Args:
+        root: The environment.
+        names: The files, relative to it.
+    """
+    mounts = find_mounts(root)
+    real_root = root.resolve()
+    seen = set[str]()
+    for name in names:
+        part = name
+        while part and part not in seen:
+            seen.add(part)
+            path = root / part
+            is_outside = part != name and is_link(path)
+            is_outside = is_outside and not path.resolve().is_relative_to(real_root)
+            if is_outside or str(path) in mounts:
+                return path
+            part = posixpath.dirname(part)
+    return None
 
 
 def is_same_file(path: Path, other: Path) -> bool:

@@ -67,7 +67,6 @@ def lock_state(
         check_rights,
         place,
         is_replaced=options.replace,
-        trusts_others=project.sources.policy.trusts_other_users,
     )
     lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
     is_changed = state.action is not Action.VERIFY or needs_recovery(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from os.path import exists
@@ -31,7 +30,6 @@ from gpuinstall.environments.records import (
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock, needs_recovery
 from gpuinstall.install.journal import find_replaced_edits, is_journal
-from gpuinstall.sources.configuration import read_policy
 
 _SPACE = 1_000_000
 """The free disk space in bytes that removing an environment requires."""
@@ -60,8 +58,7 @@ def remove(
         InstallationError: Another user owns the environment.
     """
     paths.check_working_folder(command_folder, "removed")
-    if not read_policy(os.environ, paths.folder).trusts_other_users:
-        check_owner(paths)
+    check_owner(paths)
     removable = find_removable(paths)
     if shutil.disk_usage(paths.work.parent).free < _SPACE and not exists(paths.work):
         # On a full disk, remove compiled modules first to free some space.

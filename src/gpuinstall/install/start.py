@@ -13,7 +13,7 @@ from gpuinstall.base.removal import is_link
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.values import replace
-from gpuinstall.environments.records import check_start
+from gpuinstall.environments.records import check_start, format_undo_command
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import read_state, run_state_preflight
 from gpuinstall.install.install import install
@@ -138,9 +138,8 @@ def _install_lock(
         return install(project, options).verdict
     except UsageError as error:
         if error.code == "not-ours":
-            error.hint = (
-                f"{sync} --replace   # gpuinstall env rollback restores the old one"
-            )
+            undo = format_undo_command(paths)
+            error.hint = f"{sync} --replace   # {undo} restores the old one"
         raise
 
 

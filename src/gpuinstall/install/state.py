@@ -20,9 +20,7 @@ from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver
 from gpuinstall.base.removal import (
-    find_mounts,
     is_folder,
-    is_link,
     tree_size,
 )
 from gpuinstall.base.shell import join_command, quote_word
@@ -47,7 +45,7 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.intact import has_same_folders, remember_folders
 from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
-from gpuinstall.environments.records import was_created_here
+from gpuinstall.environments.records import format_undo_command, was_created_here
 from gpuinstall.environments.stamp import (
     STAMP_NAME,
     Stamp,
@@ -55,7 +53,11 @@ from gpuinstall.environments.stamp import (
     read_file_stamp,
     read_stamp,
 )
-from gpuinstall.install.file_change import find_recorded_files, find_shared_files
+from gpuinstall.install.file_change import (
+    find_recorded_files,
+    find_shared_files,
+    find_way_outside,
+)
 from gpuinstall.lock.file.fit import (
     CompatibleLock,
     check_lock,
@@ -237,7 +239,8 @@ class ExistingEnvironment(Value):
         hint = f"Run it again with {format_unused_venv_option(venv.parent)}: another folder"
         if is_environment(venv):
             kind = "an environment that gpuinstall did not create"
-            hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
+            undo = format_undo_command(self.paths)
+            hint += f"\nRun it again with --replace: the old one is kept for {undo}"
             if exists(self.paths.find_interpreter()):
                 hint = f"Run it again with --into to install torch into it and keep its other packages\n{hint}"
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
@@ -344,7 +347,7 @@ def _find_damaged(
             damaged[package.name] = f"{package.name} {package.version} has no RECORD"
     intact = [package for package in packages if package.name not in damaged]
     for loss in find_damage(intact, hashing):
-        if _is_behind_link(loss):
+        if _is_behind_link(loss, venv):
             continue
         damaged.setdefault(loss.package.name, loss.message)
         if loss.is_in_cache:
@@ -354,18 +357,14 @@ def _find_damaged(
     return damaged, frozenset(truncated)
 
 
-def _is_behind_link(loss: Damage) -> bool:
+def _is_behind_link(loss: Damage, venv: Path) -> bool:
     """Return whether a package's missing files are behind a link or mount.
 
     Such a package is not damaged, because the user created the link or mount.
     """
     site = loss.package.record.parent
-    mounts = find_mounts(site)
-    return any(
-        is_link(site / folder) or str(site / folder) in mounts
-        for file in loss.files
-        for folder in Path(file).parents
-    )
+    files = [os.path.relpath(site / file, venv) for file in loss.files]
+    return find_way_outside(venv, files) is not None
 
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:

@@ -143,7 +143,7 @@ def test_read_only_file_system_is_reported(folder):
             check_rights(paths)
 
 
-def test_another_users_environment_is_not_changed(folder):
+def test_another_users_environment_is_not_changed(folder, monkeypatch):
     paths = make_for_nobody(folder / ".venv")
     os.chown(folder, 0, 0)
 
@@ -151,7 +151,8 @@ def test_another_users_environment_is_not_changed(folder):
         check_rights(paths)
     hint = refused.value.hint or ""
     assert hint.startswith("export GPUINSTALL_TRUST_FOLDER=1   # trusts nobody\n")
-    check_rights(paths, trusts_others=True)
+    monkeypatch.setenv("GPUINSTALL_TRUST_FOLDER", "1")
+    check_rights(paths)
 
 
 def test_another_users_change_is_reported_with_its_user(folder):

@@ -149,9 +149,9 @@ def edited_file(site):
 
 
 def linked_folder(site):
-    (site / "alpha").rename(site / "elsewhere")
-    (site / "elsewhere/__init__.py").unlink()
-    (site / "alpha").symlink_to(site / "elsewhere")
+    elsewhere = (site / "alpha").rename(site.parents[3] / "elsewhere")
+    (elsewhere / "__init__.py").unlink()
+    (site / "alpha").symlink_to(elsewhere)
 
 
 FAULTS: dict[str, tuple[Any, set[str]]] = {

@@ -63,15 +63,6 @@ def keep_journal(paths, *modified):
     write_journal(Journal("a-boot", modified=modified), paths, paths.last_change)
 
 
-def test_prune_lists_user_files_of_an_interrupted_rebuild(paths):
-    keep_journal(paths)
-    write_files(paths.last_change / "environment", "pyvenv.cfg", "thesis.tex")
-    assert find_removed_files(paths.last_change) == ["environment/thesis.tex"]
-    listener = Listener()
-    assert set(prune(listener)) == {paths.last_change, paths.previous}
-    assert "thesis.tex" in listener.notices[0]
-
-
 @pytest.mark.parametrize("is_pruned", [True, False])
 def test_edits_that_only_a_journal_has_are_listed(paths, is_pruned):
     keep_journal(paths, "lib/alpha.py")
@@ -86,9 +77,7 @@ def test_edits_that_only_a_journal_has_are_listed(paths, is_pruned):
 def test_user_folder_at_journal_path_is_kept(paths):
     write_files(paths.last_change, "thesis.tex")
     assert prune(Listener()) == {}
-    with pytest.raises(UsageError, match=r"last is not a rollback journal"):
-        remove(paths, Listener())
-    assert paths.venv.exists()
+    assert list(remove(paths, Listener())) == [paths.venv]
     assert (paths.last_change / "thesis.tex").exists()
 
 

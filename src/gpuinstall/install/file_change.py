@@ -5,13 +5,12 @@ from __future__ import annotations
 import filecmp
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
 from os.path import isdir, islink
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import create_link_error
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
@@ -69,10 +68,8 @@ def plan_change(
     Raises:
         UsageError: A file cannot be replaced, or its path leads through a link or a mount.
     """
-    real_name = _create_link_resolver(place)
-    added = {real_name(name): source for name, source in added.items()}
     # A RECORD can list files outside the environment.
-    recorded = set(map(real_name, find_recorded_files(old_packages, place.root)))
+    recorded = find_recorded_files(old_packages, place.root)
     # A folder at the path of a recorded file belongs to the user.
     present = {
         name
@@ -150,26 +147,6 @@ def find_staged_files(
             if _is_inside(name) and os.path.lexists(source):
                 files[place.path_below_root(name)] = source
     return files
-
-
-def _create_link_resolver(place: EnvironmentPaths) -> Callable[[str], str]:
-    """Return a function that resolves links to folders, such as lib64.
-
-    Links that lead out of the environment are not resolved.
-    """
-    real_root = place.root.resolve()
-
-    @cache
-    def prefix(folder: str) -> str:
-        path = (place.root / folder).resolve()
-        is_inside = path.is_relative_to(real_root)
-        return relative_prefix(path, real_root) if is_inside else f"{folder}/"
-
-    def real_name(name: str) -> str:
-        folder, _, file = name.rpartition("/")
-        return f"{prefix(folder)}{file}"
-
-    return real_name
 
 
 def find_shared_files(

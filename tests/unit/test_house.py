@@ -32,7 +32,7 @@ api -> base catalog install lock machine plan project verify
 base ->
 catalog -> base sources
 diagnose -> base catalog environments lock machine plan verify wheels
-environments -> base
+environments -> base sources
 export -> base catalog environments lock machine
 gpuinstall -> base
 install -> base catalog environments lock machine plan project sources verify wheels

@@ -58,7 +58,7 @@ class Journal(Value):
     packages: Mapping[str, tuple[str, ...]] = {}
     """The previous and new version of each package. Empty if not installed."""
     lock_digest: str = ""
-    """The digest of the project's lock file before the change; empty if missing."""
+    """The digest of the project's lock file before the change, if any."""
     modified: tuple[str, ...] = ()
     """The replaced or removed files that the user had modified."""
     is_rebuild: bool = False

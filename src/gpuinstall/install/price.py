@@ -69,7 +69,7 @@ class SizeEstimate(Value):
     missing: Mapping[LockedFile, int]
     """Sizes of files to download; 0 if unknown."""
     wheels: Mapping[Path, int] = {}
-    """The size of the wheels to unpack, which is the least size of their files.
+    """The size of wheels to unpack, which is the least size of their files.
 
     The keys are folders on separate file systems: uv's cache and the environment.
     """

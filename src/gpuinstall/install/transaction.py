@@ -321,7 +321,7 @@ def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
 
 
 def _keep_previous(place: EnvironmentPaths) -> None:
-    """Move a replaced environment from the current journal to its rollback path.
+    """Move a replaced environment from the journal to its rollback path.
 
     Raises:
         UsageError: A user's file or folder is at this path.

@@ -36,7 +36,7 @@ def test_link_of_a_moved_project_is_followed(tmp_path, monkeypatch, is_created):
             read_paths(None, folder)
 
 
-def test_volume_with_lost_files_of_a_disk_is_empty(tmp_path):
+def test_volume_with_only_lost_files_is_empty(tmp_path):
     write_files(tmp_path / ".venv", "lost+found/")
     assert is_vacant(tmp_path / ".venv")
     write_files(tmp_path / ".venv", "thesis.txt")

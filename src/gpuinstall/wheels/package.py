@@ -271,10 +271,15 @@ def find_deciding_libraries(
     own = [name for name in own if not shared.plugins.search(name)] or own
     modules = {
         package.replace("-", "_"),
-        _CUDA_IN_NAME.sub("", package).replace("-", "_"),
+        remove_cuda_label(package).replace("-", "_"),
     }
     namesakes = [name for name in own if _module_name(name).lower() in modules]
     return namesakes or own or libraries
+
+
+def remove_cuda_label(package: str) -> str:
+    """Return a package's name without its CUDA label: ``cupy`` of ``cupy-cuda12x``."""
+    return _CUDA_IN_NAME.sub("", package)
 
 
 def _list_libraries(names: Iterable[str]) -> Collection[str]:

@@ -41,6 +41,7 @@ from gpuinstall.wheels.inspector import (
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_separate_library, parse_name_cuda
+from gpuinstall.wheels.package import remove_cuda_label
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -330,8 +331,15 @@ class ResolutionInspector:
 
     def _is_decisive(self, package: str) -> bool:
         """Return whether a package is requested or a core package."""
-        is_requested = package in self.resolver_input.requested
-        return is_requested or is_core(package)
+        return self._is_requested(package) or is_core(package)
+
+    def _is_requested(self, package: str) -> bool:
+        """Return whether a package is requested, maybe without its CUDA label.
+
+        ``holoscan`` consists of the packages that ``holoscan-cu13`` requires.
+        """
+        names = {package, remove_cuda_label(package)}
+        return not names.isdisjoint(self.resolver_input.requested)
 
     def decides(
         self, found: Compatibility, resolution: UvResolution, known: Knowledge
@@ -418,7 +426,7 @@ class ResolutionInspector:
         is_pure = wheel.is_pure
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
-        is_requested = wheel.package in self.resolver_input.requested
+        is_requested = self._is_requested(wheel.package)
         # A wheel with the platform tag "any" can contain native libraries.
         if (is_pure or (is_of_torch and not has_row)) and not is_requested:
             return

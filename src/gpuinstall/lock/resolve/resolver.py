@@ -22,6 +22,7 @@ from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput, parse_public_version
 from gpuinstall.lock.resolve.run_uv import (
     is_library_of_torch,
+    limit_backends,
     limits_torch,
     resolve_once,
 )
@@ -151,7 +152,7 @@ class Resolver:
         programs that are years old do not require them.
         """
         if not self._find_newer_releases(best):
-            return best
+            return self._try_backends(best)
         written = self.resolver_input
         order = partial(limits_torch, index=self.index)
         torch_last = sorted(written.requirements, key=order)
@@ -162,7 +163,7 @@ class Resolver:
             )
         accounts: dict[str, str] = {}
         for package, newest in self._find_newer_releases(best).items():
-            if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
+            if not self._has_runs_left(best):
                 break
             bound = Constraint.of(package, f">={newest}")
             other = replace(written, bounds=(bound,))
@@ -174,7 +175,47 @@ class Resolver:
                         return outcome
                 accounts[package] = outcome.conflict.why
             best = self._choose_better(best, outcome)
-        return replace(best, accounts=accounts)
+        return replace(self._try_backends(best), accounts=accounts)
+
+    def _has_runs_left(self, best: ResolvedInput) -> bool:
+        limit = RUNS if best.known.is_empty else RUNS_WITH_FACTS
+        return self._runs < limit
+
+    def _try_backends(self, best: ResolvedInput) -> ResolvedInput:
+        """Try the later torch versions of each backend, without older programs.
+
+        After several conflicts, uv decides CUDA's libraries before torch, and skips
+        builds that require other libraries.
+        """
+        resolution = best.resolution
+        programs = [
+            Constraint.of(package, f">={parse_public_version(version)}")
+            for package, version in resolution.versions.items()
+            if package in self.index.newest_releases()
+        ]
+        for bound in limit_backends(self.index, self._find_later_builds(resolution)):
+            if not self._has_runs_left(best):
+                break
+            other = replace(self.resolver_input, bounds=(bound, *programs))
+            outcome = self._run_until_stable(other, best.known, resolution)
+            if isinstance(outcome, ResolvedInput):
+                return outcome
+        return best
+
+    def _find_later_builds(self, resolution: UvResolution) -> list[str]:
+        """Return the builds of a later torch that all packages allow, best first."""
+        limits = [
+            one
+            for package in resolution.versions
+            for one in self.inspector.find_dependencies(package, resolution)
+            if one.name == "torch"
+        ]
+        return [
+            version
+            for version, build in self.index.builds().items()
+            if build.torch > resolution.build.torch
+            and all(one.allows(build.torch) for one in limits)
+        ]
 
     def find_newest_release(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.

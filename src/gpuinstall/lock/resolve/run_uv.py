@@ -24,6 +24,7 @@ from gpuinstall.base.requirement import (
     parse_lenient_requirement,
 )
 from gpuinstall.base.values import replace
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
@@ -126,6 +127,17 @@ def collect_pages(
 def limits_torch(requirement: Requirement, index: PackageIndex) -> bool:
     """Return whether a requirement limits torch to a build."""
     return requirement.name in {BUILD, *index.names()}
+
+
+def limit_backends(index: PackageIndex, builds: Sequence[str]) -> Iterator[Constraint]:
+    """Yield a constraint to these builds for each of their backends, best first."""
+    ranked = _rank_torch_versions(index)
+    by_backend = defaultdict[Backend, set[str]](set)
+    for version in builds:
+        by_backend[index.builds()[version].backend].add(version)
+    for allowed in by_backend.values():
+        others = [n for n, version in enumerate(ranked) if version not in allowed]
+        yield Constraint.of(BUILD, ",".join(f"!={number}" for number in others))
 
 
 def _parse_resolution(lock: UvLock, index: PackageIndex) -> UvResolution:

@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, asdict, field
@@ -71,8 +72,8 @@ class Knowledge(Value):
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     """The prebuilt file of each extension that a package requires."""
 
-    unbuildable: frozenset[str] = frozenset()
-    """Packages that uv tried to build only because of a fact, but failed."""
+    unbuildable: Mapping[str, InstallationError] = field(default_factory=dict)
+    """The failed builds of packages, which other facts or builds may not require."""
 
     before_torch: tuple[str, ...] = ()
     """Dependencies that uv decides before torch, because of their CUDA."""

@@ -133,6 +133,9 @@ class Resolver:
                 # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
             else:
+                if known.is_empty and not resolver_input.bounds:
+                    for error in known.unbuildable.values():
+                        raise error
                 return RefusedInput(outcome, known)
         message = (
             f"no compatible versions found after {TURNS} attempts: too many candidates "

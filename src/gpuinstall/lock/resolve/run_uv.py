@@ -69,8 +69,8 @@ def resolve_once(
             it are not preferred.
 
     Returns:
-        The resolution or the conflict. If uv failed to build a release that it selected
-        only because of known facts, the new facts.
+        The resolution or the conflict. If uv failed to build a release that it may have
+        selected only because of known facts or of one build of torch, the new facts.
 
     Raises:
         InstallationError: uv failed for a reason other than the request.
@@ -81,12 +81,13 @@ def resolve_once(
         )
     except InstallationError as error:
         is_steered = not known.is_empty or resolver_input.bounds
+        is_steered = is_steered or len(index.builds()) > 1
         if error.code != BUILD_FAILED or not is_steered:
             raise
         package = find_failed_package(error)
         if package in {"", *known.unbuildable}:
             return Conflict(error)
-        return Knowledge(unbuildable=frozenset({package}))
+        return Knowledge(unbuildable={package: error})
     if isinstance(lock, Conflict):
         return lock
     return _parse_resolution(lock, index)
@@ -206,7 +207,7 @@ def _create_project(
         ),
         folder=session.folder,
         wheels_only=_find_unbuilt_packages(resolver_input, index)
-        | known.unbuildable
+        | known.unbuildable.keys()
         | inspected,
         sources=session.sources,
         unread=index.find_unread_packages()

@@ -13,10 +13,7 @@ from gpuinstall.lock.request.tools import (
     find_locked_versions,
     read_project_lock,
 )
-from gpuinstall.sources.configuration import (
-    read_configuration,
-    read_project_constraints,
-)
+from gpuinstall.sources.configuration import read_configuration
 from gpuinstall.sources.sources import Sources
 
 PYPROJECT = """\
@@ -145,9 +142,7 @@ def read(folder, name):
     if name == "pyproject.toml":
         for part in (":dev", "[fast]"):
             listed |= read_inputs(str(folder / f"{name}{part}"))
-    limits = read_project_constraints(ENVIRONMENT, folder)
     read_settings(folder, *listed.settings)
-    assert isinstance(limits, dict)
 
 
 def read_settings(folder, *more):

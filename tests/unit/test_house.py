@@ -341,7 +341,6 @@ PARSING_EDGES = {
     "lock.request.project",
     "lock.request.pyproject",
     "lock.uv.edges",
-    "sources.configuration",
     "sources.requirements_file",
     "sources.uv_settings",
     "wheels.learned.row",

@@ -15,9 +15,9 @@ from gpuinstall.base.requirement import parse_standard_marker
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks
 from gpuinstall.lock.request.declaration import (
+    PROJECT_FILES,
     Declaration,
     group_files_by_path,
-    is_settings_file,
     read_declaration,
     read_inputs,
     reread_file,
@@ -30,7 +30,6 @@ from gpuinstall.lock.request.history import (
 from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
 from gpuinstall.sources.configuration import (
     read_no_sources,
-    read_project_constraints,
     read_project_tables,
 )
 from gpuinstall.sources.requirements_file import (
@@ -110,9 +109,6 @@ class Contents(Value):
     declaration: Declaration
     """The requirements that the project's files declare."""
 
-    limits: Mapping[str, RequirementsFile]
-    """The constraints in uv's settings, by path of the settings file."""
-
     locks: FolderLocks
     recorded: Request
     """The request that the lock files record."""
@@ -150,7 +146,6 @@ def read_contents(
     config = read_config(folder)
     no_sources = read_no_sources(os.environ, folder, settings.request.sourcing)
     declaration = read_declaration(folder, config.requirements, no_sources)
-    limits = read_project_constraints(os.environ, folder)
     # A change that was interrupted may have written only one of both.
     is_unfinished = paths.has_unfinished_change()
     own = None if is_unfinished else read_environment_lock(paths.venv)
@@ -158,7 +153,7 @@ def read_contents(
     requested = group_files_by_path(settings.files, paths.folder)
     replaced = _find_replaced_parts(declaration, requested)
     recorded = remove_files(combine_recorded_requests(locks), replaced)
-    files = declaration.files | limits
+    files = declaration.files
     files |= _reread_files(
         recorded,
         declaration,
@@ -177,7 +172,6 @@ def read_contents(
     return Contents(
         config,
         declaration,
-        limits,
         locks,
         recorded,
         files,
@@ -248,7 +242,6 @@ def add_extras(request: Request, folder: Path) -> Request:
     return replace(
         request,
         requirements=(*request.requirements, *extras.requirements),
-        constraints=(*request.constraints, *extras.constraints),
     )
 
 
@@ -285,7 +278,7 @@ def _reread_files(
     for name, lines in recorded.files.items():
         # Ignore exported files, because they do not contain a request.
         is_known = name in known or name in declaration.unread
-        if is_known or is_settings_file(name, lines):
+        if is_known or name in PROJECT_FILES:
             continue
         try:
             files[name] = reread_file(name, lines, folder, no_sources)

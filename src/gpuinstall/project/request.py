@@ -90,7 +90,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     # Treat lines from a pipe as typed requirements, because later commands cannot reread a pipe.
     words = settings.typed_requirements | files.pop("", RequirementsFile())
     if settings.only:
-        request = update_request(FOLDER_REQUEST, contents.limits, words.lines, files)
+        request = update_request(FOLDER_REQUEST, {}, words.lines, files)
     else:
         request = update_request(recorded, contents.files, words.lines, files)
         request = remove_packages(request, settings.without)
@@ -125,7 +125,6 @@ def read_declared_request(project: Project) -> Request:
     listed = join_files((settings.typed_requirements, *settings.files.values()))
     if not listed.requirements:
         listed = contents.declaration.listed | listed
-    listed = join_files((listed, *contents.limits.values()))
     request = Request(listed.requirements, constraints=listed.constraints)
     return _complete_request(request, project)
 
@@ -206,7 +205,7 @@ def _complete_request(
         **decided,
         places=places,
         requirements=requirements,
-        constraints=listed.constraints,
+        constraints=listed.constraints + project.sources.limits,
         files=listed.files,
         revision=listed.revision,
         preferred_pythons=project.preferred_pythons,

@@ -28,13 +28,9 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.requirement import (
-    Constraint,
-    Requirement,
-    TextOrigin,
     is_file_url,
     is_remote,
     normalize_file_url,
-    parse_constraint,
 )
 from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
 from gpuinstall.base.text import (
@@ -54,15 +50,12 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
-    RequirementsFile,
     convert_content_errors,
     convert_pip_option,
     create_list_settings,
     create_reference_settings,
-    join_files,
     read_requirements,
     read_requirements_text,
-    requirements_path,
 )
 from gpuinstall.sources.uv_settings import (
     BUILD_CONSTRAINTS,
@@ -102,6 +95,7 @@ _ADDRESS_KEYS = {
     "find-links": Effect.FIND_LINKS,
 }
 _UV_LISTS = {
+    "UV_CONSTRAINT": CONSTRAINTS_KEY,
     "UV_OVERRIDE": OVERRIDES_KEY,
     "UV_EXCLUDE": EXCLUSIONS_KEY,
     "UV_BUILD_CONSTRAINT": BUILD_CONSTRAINTS,
@@ -335,61 +329,6 @@ def read_local_variables(environ: _Environ) -> dict[str, str]:
     return variables
 
 
-def read_project_constraints(
-    environ: _Environ, folder: Path
-) -> dict[str, RequirementsFile]:
-    """Return the constraints in uv's settings for a folder, by file.
-
-    The constraints of the folder's own pyproject.toml are part of its request.
-    """
-    limits = {
-        Path(os.path.relpath(file, folder)).as_posix(): _read_constraints(file, table)
-        for file, table in read_project_tables(environ, folder)
-        if file != folder / PROJECT
-    }
-    # A lock must not contain the paths of the user's configuration files.
-    own = [_read_constraints(file, table) for file, table in _read_user_tables(environ)]
-    own.append(_read_variable_files("UV_CONSTRAINT", environ, folder).as_constraints())
-    limits["~/uv.toml"] = join_files(own)
-    return {name: one for name, one in limits.items() if one.constraints}
-
-
-def _read_variable_files(
-    variable: str, environ: _Environ, folder: Path
-) -> RequirementsFile:
-    """Read the requirements files that one of uv's variables lists.
-
-    Skip gpuinstall's own constraints file, which keeps uv from replacing torch.
-    """
-    files = []
-    for name in environ.get(variable, "").split():
-        is_url = is_file_url(name)
-        place = Location.parse(name).path if is_url else requirements_path(name)
-        path = folder / place
-        if not is_guard_text(read_requirements_text(path, None)):
-            files.append(read_requirements(path, None))
-    return join_files(files)
-
-
-def _read_constraints(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
-    with _convert_read_errors(file):
-        return RequirementsFile.from_lines(parse_uv_constraints(table, file))
-
-
-def parse_uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
-    """Return the constraints in a uv settings table.
-
-    Args:
-        table: The table, which has the shape ``UV``.
-        file: The file of the table.
-
-    Raises:
-        UsageError: A constraint is malformed.
-    """
-    origin = TextOrigin(str(file), CONSTRAINTS_KEY)
-    return [parse_constraint(one, origin) for one in table.get(CONSTRAINTS_KEY, [])]
-
-
 def read_pip_option(
     environ: _Environ,
     file: Path,
@@ -546,7 +485,7 @@ def _normalize_pip_option(name: str) -> str:
 def read_uv_variables(
     environ: _Environ, folder: Path, sourcing: Sourcing = DEFAULT_SOURCING
 ) -> _Settings:
-    """Yield the settings in uv's options and variables, except constraints.
+    """Yield the settings in uv's options and variables.
 
     The file of each setting is the name of the option or the variable.
     """
@@ -567,24 +506,30 @@ def read_uv_variables(
             located = _add_login(_resolve_path(key, address, folder), index, environ)
             yield create_setting(_ADDRESS_KEYS[key], key, located, Path(name))
     for name, key in _UV_LISTS.items():
-        listed = _read_variable_files(name, environ, folder).requirements
-        if listed:
-            texts = [one.text for one in _locate_paths(listed, folder)]
+        texts = [*_read_requirement_files(environ.get(name, ""), folder)]
+        if texts:
             yield from _convert_uv_setting(key, texts, Path(name))
-    special = {*_UV_VARIABLES, *_UV_LISTS, "UV_CONSTRAINT"}
+    special = {*_UV_VARIABLES, *_UV_LISTS}
     for name, value in environ.items():
         if name.startswith("UV_") and name not in special and value:
             key = name.removeprefix("UV_").lower().replace("_", "-")
             yield from _convert_uv_setting(key, _parse_value(key, value), Path(name))
 
 
-def _locate_paths(
-    requirements: Iterable[Requirement], folder: Path
-) -> Iterator[Requirement]:
-    """Yield requirements with absolute paths."""
-    for one in requirements:
-        place = folder / expand_home(one.path or "")
-        yield one.with_url(place.absolute().as_uri()) if one.path else one
+def _read_requirement_files(names: str, folder: Path) -> Iterator[str]:
+    """Yield the requirements in listed files, with absolute paths.
+
+    Skip gpuinstall's own constraints file, which keeps uv from replacing torch.
+    """
+    for name in names.split():
+        is_url = is_file_url(name)
+        path = folder / (Location.parse(name).path if is_url else Path(name))
+        if is_guard_text(read_requirements_text(path, None)):
+            continue
+        for one in read_requirements(path, None).lines:
+            place = folder / expand_home(one.path or "")
+            located = one.with_url(place.absolute().as_uri()) if one.path else one
+            yield located.text
 
 
 def _parse_value(key: str, text: str) -> Any:

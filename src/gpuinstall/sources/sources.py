@@ -23,6 +23,7 @@ from gpuinstall.base.location import (
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.requirement import (
+    Constraint,
     Requirement,
     find_url_fault,
     is_remote,
@@ -50,9 +51,11 @@ from gpuinstall.sources.uv_settings import (
     BUILD_KEYS,
     CONSTRAINTS_KEY,
     EXCLUSIONS_KEY,
+    LIMITS,
     METADATA,
     OVERRIDES_KEY,
     KeyList,
+    Setting,
     UvSetting,
     add_build_requirements,
     find_family_rows,
@@ -156,6 +159,16 @@ class Sources(Value):
         """The requirements in ``override-dependencies``."""
         settings = (one for one in self.uv if one.key == OVERRIDES_KEY)
         return [*chain.from_iterable(one.requirements for one in settings)]
+
+    @property
+    def limits(self) -> tuple[Constraint, ...]:
+        """The constraints, and the overrides of torch-family packages."""
+        listed = (one.requirements for one in self.uv if one.key in LIMITS)
+        return tuple(
+            one.constraint
+            for one in chain.from_iterable(listed)
+            if one.origin.key == CONSTRAINTS_KEY or one.name in self.family
+        )
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -420,15 +433,20 @@ class Sources(Value):
 
     def add_settings(
         self,
-        settings: Iterable[SourceSetting | UvSetting],
+        settings: Iterable[Setting],
         folder: Path | None = None,
+        *,
+        is_configuration: bool = False,
     ) -> Sources:
-        """Add settings from requested files and the command line.
+        """Add settings of files, variables, and the command line.
 
         Args:
             settings: The settings.
             folder: The folder to which their paths are relative. None: the working
                 folder.
+            is_configuration: Whether they are in configuration files, of which the
+                first one has the highest precedence. Otherwise, they precede the
+                configuration.
 
         Raises:
             UsageError: A setting is refused or malformed.
@@ -440,13 +458,13 @@ class Sources(Value):
         located = [one for one in listed if isinstance(one, SourceSetting)]
         for written in dict.fromkeys(_keep_names(located, self.settings)):
             sources.check_form(written)
-            setting = sources.check_location(written, place)
-            sources = sources.add_setting(setting)
+            setting = written
+            if not is_configuration:
+                setting = sources.check_location(written, place)
+            sources = sources.add_setting(setting, overrides=not is_configuration)
         return sources
 
-    def check_owners(
-        self, settings: Iterable[SourceSetting | UvSetting], folder: Path
-    ) -> Sources:
+    def check_owners(self, settings: Iterable[Setting], folder: Path) -> Sources:
         """Distrust the folder if a setting's file belongs to another user."""
         from gpuinstall.sources.configuration import check_owners
 
@@ -454,9 +472,7 @@ class Sources(Value):
         for setting in settings:
             if not setting.is_own:
                 paths.append(folder / setting.file)
-                if isinstance(setting, UvSetting):
-                    continue
-                if setting.effect is Effect.LOCATED:
+                if setting.key == BY_ADDRESS:
                     location = Location.parse(setting.value, folder)
                     paths += [Path(location.path)] if location.is_local else []
         return replace(self, policy=check_owners(self.policy, paths, folder))
@@ -706,12 +722,15 @@ def read_sources(
     from gpuinstall.sources.requirements_file import expand_variables
 
     index = torch_index or configured
-    read = [*read_configuration(environ, folder, sourcing)]
-    settings = [one for one in read if isinstance(one, SourceSetting)]
+    read = list[Setting]()
     if configured and not torch_index:
         file = folder / "pyproject.toml"
-        requested = create_setting(Effect.TORCH_INDEX, "torch-index", configured, file)
-        settings.insert(0, requested)
+        read.append(create_setting(Effect.TORCH_INDEX, "torch-index", configured, file))
+    for one in read_configuration(environ, folder, sourcing):
+        is_source = one.is_own and isinstance(one, SourceSetting)
+        value = expand_variables(one.value, environ) if is_source else one.value
+        # A setting has the effect of its expanded URL, which may be PyTorch's.
+        read.append(replace(one, value=value))
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in read if one.is_own and one.key == "cert"]
     sources = Sources(
@@ -722,22 +741,11 @@ def read_sources(
         policy=read_policy(environ, folder),
         logins=parse_login(index or OFFICIAL),
     )
-    sources = sources.check_owners(read, folder)
-    sources = sources.add_uv(one for one in read if isinstance(one, UvSetting))
-    for written in _keep_names(settings):
-        setting = written
-        if setting.is_own:
-            # ``setting.effect`` is not usable yet: an unexpanded URL may be PyTorch's.
-            value = expand_variables(setting.value, environ)
-            setting = replace(setting, value=value)
-        sources.check_form(setting)
-        # The default index of the highest-precedence configuration has priority.
-        sources = sources.add_setting(setting, overrides=False)
-    return sources
+    return sources.add_settings(read, folder, is_configuration=True)
 
 
 def _keep_names(
-    settings: Sequence[SourceSetting], known: Iterable[SourceSetting] = ()
+    settings: Sequence[SourceSetting], known: Iterable[SourceSetting]
 ) -> Iterator[SourceSetting]:
     """Keep only the names of the folder's indexes that the user configured."""
     own = {

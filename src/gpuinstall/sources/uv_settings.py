@@ -29,6 +29,8 @@ from gpuinstall.base.values import Value
 CONSTRAINTS_KEY = "constraint-dependencies"
 OVERRIDES_KEY = "override-dependencies"
 EXCLUSIONS_KEY = "exclude-dependencies"
+LIMITS = (CONSTRAINTS_KEY, OVERRIDES_KEY)
+"""The keys with constraints of a request."""
 METADATA = "dependency-metadata"
 BUILD_CONSTRAINTS = "build-constraint-dependencies"
 BUILD_DEPENDENCIES = "extra-build-dependencies"
@@ -153,9 +155,9 @@ class UvSetting(Setting):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether a lock records the setting, except constraints."""
-        is_passed = self.list is KeyList.PASSED and self.key != CONSTRAINTS_KEY
-        return is_passed or self.key in {_NO_ISOLATION, _NOT_ISOLATED, "no-index"}
+        """Whether a lock records the setting."""
+        unpassed = {_NO_ISOLATION, _NOT_ISOLATED, "no-index"}
+        return self.list is KeyList.PASSED or self.key in unpassed
 
     @property
     def is_refused_without_trust(self) -> bool:
@@ -193,7 +195,7 @@ def _find_requirements(key: str, value: Any) -> Iterator[str]:
     rows = value
     if key == BUILD_DEPENDENCIES:
         rows = [row for listed in value.values() for row in listed]
-    elif key not in {OVERRIDES_KEY, BUILD_CONSTRAINTS, METADATA}:
+    elif key not in {*LIMITS, BUILD_CONSTRAINTS, METADATA}:
         return
     for row in rows:
         if isinstance(row, str):

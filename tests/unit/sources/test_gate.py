@@ -12,8 +12,8 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import format_guard
 from gpuinstall.base.values import replace
-from gpuinstall.sources import Sources
-from gpuinstall.sources.configuration import read_project_constraints, user_folder
+from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources.configuration import user_folder
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.git import REFUSED, move_git_settings
 from gpuinstall.sources.requirements_file import (
@@ -263,25 +263,20 @@ def test_constraints_in_user_uv_toml_are_used(tmp_path):
     file = tmp_path / "uv" / "uv.toml"
     file.parent.mkdir()
     file.write_text('constraint-dependencies = ["six<2"]', "utf-8")
-
-    limits = read_project_constraints(environ, tmp_path)
-
-    assert {name: written(one.lines) for name, one in limits.items()} == {
-        "~/uv.toml": ("-c six<2",)
-    }
+    assert written(read_sources(None, environ, tmp_path).limits) == ("-c six<2",)
     (tmp_path / "limits.txt").write_text("numpy<2")
     ours = format_guard("torch==2.14.1\n", "pylock.cpu.toml", "")
     (tmp_path / "ours.txt").write_text(ours)
     environ["UV_CONSTRAINT"] = f"limits.txt {(tmp_path / 'ours.txt').as_uri()}"
-    limits = read_project_constraints(environ, tmp_path)
-    assert written(limits["~/uv.toml"].lines) == ("-c six<2", "-c numpy<2")
+    limits = read_sources(None, environ, tmp_path).limits
+    assert written(limits) == ("-c numpy<2", "-c six<2")
     environ["UV_CONFIG_FILE"] = "gone.toml"
     with pytest.raises(UsageError, match=r"gone.toml, which does not exist"):
-        read_project_constraints(environ, tmp_path)
+        read_sources(None, environ, tmp_path)
     del environ["UV_CONFIG_FILE"]
     file.write_text('constraint-dependencies = ["six<<2"]', "utf-8")
     with pytest.raises(UsageError, match=r"uv.toml is malformed"):
-        read_project_constraints(environ, tmp_path)
+        read_sources(None, environ, tmp_path)
 
 
 def test_repository_url_matches_uv_normalization():

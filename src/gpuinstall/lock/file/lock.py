@@ -46,6 +46,7 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import MAX_NAMES, has_login, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import RECORDED_HASHES
+from gpuinstall.sources.uv_settings import LIMITS
 
 if TYPE_CHECKING:
     from packaging.pylock import Package, Pylock
@@ -141,9 +142,12 @@ class Record(Value):
         """
         selected = {*chain.from_iterable(request.selected.values())}
         own = (one for one in request.requirements if one not in selected)
+        constraints = {
+            one.text for one in request.constraints if one.origin.key not in LIMITS
+        }
         return cls(
             inputs=tuple(map(str, remove_duplicates(own))),
-            constraints=tuple(sorted({one.text for one in request.constraints})),
+            constraints=tuple(sorted(constraints)),
             sources=request.sources,
             preferred_digest=hash_texts(map(str, request.preferred))
             if request.preferred

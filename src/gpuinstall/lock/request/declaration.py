@@ -530,11 +530,3 @@ def reread_file(
     if are_limits:
         return read_constraints(str(path), folder)
     return read_inputs(str(folder / name), folder, no_sources)
-
-
-def is_settings_file(name: str, lines: Lines) -> bool:
-    """Return whether a file is a project file or has uv's settings."""
-    if name in PROJECT_FILES:
-        return True
-    are_limits = all(isinstance(line, Constraint) for line in lines)
-    return are_limits and Path(name).name in {"uv.toml", PROJECT}

@@ -36,7 +36,6 @@ from gpuinstall.lock.request.tools import (
     read_poetry_groups,
     read_project_settings,
 )
-from gpuinstall.sources.configuration import parse_uv_constraints
 from gpuinstall.sources.provenance import TORCH_SOURCE
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -385,12 +384,7 @@ class ProjectFile(Value):
         names = {one.name for one in lines if not one.url}
         tool = find_table(self.document, "tool")
         return RequirementsFile.from_lines(
-            (
-                *chain.from_iterable(
-                    _locate_requirement(one, addresses) for one in lines
-                ),
-                *parse_uv_constraints(self.uv, self.path),
-            ),
+            chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
             read_project_settings(tool, self.path, names, sources),
         )
 

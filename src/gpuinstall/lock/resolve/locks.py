@@ -100,7 +100,6 @@ def resolve_locks(
     if upgrade or moving:
         session.client.max_age = 0
         session.outdated.add(INDEX_PAGES)
-    requests = _apply_overrides(requests, session)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
     outcome: Resolutions | Conflict = []
@@ -364,17 +363,6 @@ def _check_locked_torch(
             if session.environment.get("UV_OFFLINE"):
                 error.why, error.hint = OFFLINE
             raise error
-
-
-def _apply_overrides(requests: Requests, session: Session) -> Requests:
-    """Limit the builds to those that uv's torch-family overrides allow."""
-    family = requests[0].catalog.family
-    overrides = session.sources.overrides
-    limits = tuple(one.constraint for one in overrides if one.name in family)
-    return [
-        one.with_request_changes(constraints=one.request.constraints + limits)
-        for one in requests
-    ]
 
 
 def _rebuild_outdated(

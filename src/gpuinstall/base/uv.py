@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from gpuinstall.base.text import has_login
+from gpuinstall.base.text import has_login, shorten
 from gpuinstall.base.values import Value
 
 _HARMLESS = (
@@ -88,6 +90,23 @@ def _query(words: tuple[str, ...], variables: frozenset[tuple[str, str]]) -> str
     from gpuinstall.base.process import run
 
     return run([uv(), *words], env=dict(variables), text="").out
+
+
+@cache
+def find_settings_fault(text: str) -> str:
+    """Return why uv refuses the text of a ``uv.toml``, or an empty string."""
+    from gpuinstall.base.process import run
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        place = Path(folder)
+        (place / "uv.toml").write_text(text, encoding="utf-8")
+        words = [uv(), "cache", "dir", "--config-file", "uv.toml"]
+        done = run(words, env=environment(os.environ, {}), cwd=place)
+    if done.ok:
+        return ""
+    # The reason follows the lines of the file, which begin with a bar.
+    reason = done.err.removeprefix("error: ").rpartition(" | ")[2]
+    return shorten(" ".join(reason.strip(" ^\n").split()))
 
 
 def default_index(variables: Mapping[str, str]) -> str | None:

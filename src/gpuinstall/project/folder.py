@@ -8,7 +8,6 @@ from itertools import chain
 from os.path import isfile
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import parse_standard_marker
@@ -130,7 +129,13 @@ class Contents(Value):
 
 
 def read_contents(
-    folder: Path, paths: EnvironmentPaths, settings: Settings, reporter: Reporter
+    folder: Path,
+    paths: EnvironmentPaths,
+    settings: Settings,
+    reporter: Reporter,
+    *,
+    config: Request,
+    no_sources: Collection[str],
 ) -> Contents:
     """Read the files of a project folder.
 
@@ -139,12 +144,12 @@ def read_contents(
         paths: The paths of its environment and lock files.
         settings: The settings of the command.
         reporter: Reports missing files.
+        config: The project's settings, such as ``[tool.gpuinstall]``.
+        no_sources: The packages without a source, or ``:all:``.
 
     Raises:
         UsageError: A file is malformed.
     """
-    config = read_config(folder)
-    no_sources = read_no_sources(os.environ, folder, settings.request.sourcing)
     declaration = read_declaration(folder, config.requirements, no_sources)
     # A change that was interrupted may have written only one of both.
     is_unfinished = paths.has_unfinished_change()

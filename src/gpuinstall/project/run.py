@@ -10,6 +10,7 @@ from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.config import read_config
 from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_output, expand_home, is_inside, real_path
@@ -242,11 +243,23 @@ def read_project(
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
     offline = settings.request.sourcing.offline
+    config = read_config(folder)
+    sources = _read_configured_sources(settings, folder, config)
     with fetch_included_files(reporter, offline=offline):
-        contents = read_contents(folder, paths, settings, reporter)
-    sources = _read_project_sources(settings, folder, paths.folder, contents)
+        contents = read_contents(
+            folder,
+            paths,
+            settings,
+            reporter,
+            config=config,
+            no_sources=sources.no_sources,
+        )
+        further = _collect_source_settings(
+            settings, folder, paths.folder, contents, sources.no_sources
+        )
+        sources = sources.add_settings(further, folder).apply_no_index()
     _report_sources(sources, settings.typed_requirements, reporter)
-    sourcing = _complete_sourcing(settings, contents.config, sources)
+    sourcing = _complete_sourcing(settings, config, sources)
     base = sources.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
     sources = replace(sources, family=catalog.family)
@@ -256,7 +269,7 @@ def read_project(
     request = settings.request
     running = () if settings.machine else (RUNNING_PYTHON,)
     pythons = request.preferred_pythons + running
-    python = request.python or contents.config.python
+    python = request.python or config.python
     preferred = replace(request, python=python, preferred_pythons=pythons)
     local = [one.path for one in request.requirements if one.path and not one.editable]
     places = [real_path(folder / expand_home(path)) for path in local]
@@ -318,26 +331,22 @@ def _read_this_machine(reporter: Reporter) -> Machine:
     return read_machine(reporter)
 
 
-def _read_project_sources(
-    settings: Settings, folder: Path, lock_folder: Path, contents: Contents
+def _read_configured_sources(
+    settings: Settings, folder: Path, config: Request
 ) -> Sources:
-    """Return the package indexes of the user and the project."""
+    """Return the package sources of options, variables, and configuration files."""
     torch_index = settings.request.sourcing.torch_index
     variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
     sources = read_sources(
         torch_index or split_torch_index(variable)[0],
         os.environ,
         folder,
-        configured=contents.config.sourcing.torch_index,
+        configured=config.sourcing.torch_index,
         sourcing=settings.request.sourcing,
     )
-    further = _collect_source_settings(
-        settings, folder, lock_folder, contents, sources.no_sources
-    )
-    sources = sources.add_settings(further, folder)
     typed = requirement_names(settings.request.requirements)
     policy = replace(sources.policy, requested=frozenset(typed))
-    return replace(sources, policy=policy).apply_no_index()
+    return replace(sources, policy=policy)
 
 
 def _report_sources(

@@ -39,6 +39,7 @@ from gpuinstall.base.text import (
     remove_block,
     remove_logins,
 )
+from gpuinstall.base.uv import find_settings_fault
 from gpuinstall.base.values import replace
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
@@ -66,7 +67,6 @@ from gpuinstall.sources.uv_settings import (
     UvSetting,
     find_list,
     find_names,
-    load_lists,
     merge_settings,
 )
 
@@ -129,8 +129,8 @@ _INDEX_OPTIONS = {
 }
 """The keys of uv's ``index`` entry that only uv reads."""
 
-_OF_ALL_FILES = {"cache-keys", "pip"}
-"""Request keys that uv also accepts in a ``uv.toml``."""
+_JUDGED = {"index", "required-version"}
+"""The keys of a pyproject.toml for which uv refuses a project."""
 
 _UV_FILE = Path("uv", "uv.toml")
 
@@ -248,11 +248,9 @@ def read_configuration(
     # In a workspace, the root takes precedence.
     for file, table in reversed([*read_project_tables(environ, folder)]):
         projects.append(file.parent)
-        with _convert_read_errors(file):
-            yield from parse_uv_settings(table, file, environ)
+        yield from _parse_accepted_settings(table, file, environ)
     for file, table in _read_user_tables(environ):
-        with _convert_read_errors(file):
-            yield from map(_mark_own, parse_uv_settings(table, file, environ))
+        yield from map(_mark_own, _parse_accepted_settings(table, file, environ))
     yield from map(_mark_own, read_pip_variables(environ, folder))
     active_files = _active_pip_files(environ)
     for file in reversed(find_pip_files(environ)):
@@ -262,6 +260,30 @@ def read_configuration(
             _is_in_folder(project, file) for project in projects
         )
         yield from settings if is_of_folder else map(_mark_own, settings)
+
+
+def _parse_accepted_settings(
+    table: Mapping[str, Any], file: Path, environ: _Environ
+) -> tuple[SourceSetting | UvSetting, ...]:
+    """Parse a table of uv.
+
+    Raises:
+        UsageError: uv refuses the table.
+    """
+    import tomli_w  # slow to import, and few folders have settings
+
+    is_project = file.name == PROJECT
+    # For other keys of a pyproject.toml, uv only prints a warning.
+    judged = {key: table[key] for key in table if not is_project or key in _JUDGED}
+    with _convert_read_errors(file):
+        fault = find_settings_fault(tomli_w.dumps(judged)) if judged else ""
+        if fault:
+            raise UsageError(
+                "malformed-configuration",
+                f"gpuinstall's uv refuses {file}: {fault}",
+                hint=f"Change {file}",
+            )
+        return parse_uv_settings(table, file, environ)
 
 
 def read_no_sources(
@@ -672,10 +694,6 @@ def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:
             check_shape(table, PYPROJECT)
             tables: dict[str, dict[str, Any]] = table.get("tool", {})
             return tables.get("uv")
-        check_shape(table, UV)
-        for key in load_lists()["request"].keys() - _OF_ALL_FILES | {"sources"}:
-            if key in table:
-                raise ValueError(f"{key} belongs in [tool.uv] of a pyproject.toml")
     return dict(table)
 
 

@@ -54,6 +54,64 @@ def test_every_key_is_in_one_list():
     assert sorted(names) == sorted(set(names))
 
 
+TABLES = (
+    'default-index = "https://h.example/simple"',
+    '[tool.uv]\nresolution = "lowest"',
+    "[install]\nindex = 1",
+    "[project]\nname = 'x'",
+    "speed = 1",
+    "workspace = { members = ['a'] }",
+    "environments = ['python_version > \"3\"']",
+    'required-version = ">=99"',
+    'required-version = ">=0.1"',
+    "preview-features = 'x'",
+    "preview-features = ['x']",
+    "resolution = 'newest'",
+    '[[index]]\nname = "a b"\nurl = "https://h.example/simple"',
+    '[[index]]\nexplicit = true\nurl = "https://h.example/simple"',
+    "[pip]\nspeed = 1",
+    "cache-keys = ['x']",
+)
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_uv_toml_has_the_verdict_of_uv(read, tmp_path, text):
+    refusal = ""
+    try:
+        read(text)
+    except UsageError as error:
+        refusal = error.message
+    answer = run([uv.uv(), "cache", "dir"], cwd=tmp_path / "folder")
+    assert bool(refusal) is not answer.ok
+    assert "\n" not in refusal
+    # uv's reason is the end of its message.
+    assert not refusal or answer.err.split()[-1][:9] in refusal or "…" in refusal
+
+
+PROJECT_TABLES = (
+    'required-version = ">=99"',
+    'required-version = ">=0.1"',
+    '[[tool.uv.index]]\nname = "a b"\nurl = "https://h.example/simple"',
+    '[[tool.uv.index]]\nexplicit = true\nurl = "https://h.example/simple"',
+    "speed = 1",
+    'default-index = "https://h.example/simple"',
+)
+
+
+@pytest.mark.parametrize("text", PROJECT_TABLES)
+def test_pyproject_has_the_verdict_of_uv_lock(tmp_path, text):
+    is_refused = False
+    try:
+        read_project(tmp_path, text)
+    except UsageError:
+        is_refused = True
+    file = tmp_path / "pyproject.toml"
+    project = '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n'
+    file.write_text(project + file.read_text("utf-8"), "utf-8")
+    answer = run([uv.uv(), "lock", "--offline"], cwd=tmp_path)
+    assert is_refused is not answer.ok
+
+
 COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
 
 
@@ -197,7 +255,6 @@ def test_rows_for_torch_are_removed_and_reported(read):
 
 
 REFUSED = (
-    'zzz = "1"',
     "no-build = false",
     "no-binary = true",
     'no-binary-package = ["a"]',
@@ -217,6 +274,18 @@ def test_untrusted_folder_must_not_change_builds(read, text):
         read(text, **{TRUST_FOLDER: "0"})
     read(text)
     read("", text, **{TRUST_FOLDER: "0"})
+
+
+def read_project(tmp_path, text, **environ):
+    """Read the sources of a folder with this ``[tool.uv]``."""
+    (tmp_path / "pyproject.toml").write_text(f"[tool.uv]\n{text}\n", "utf-8")
+    return read_sources(None, {"HOME": str(tmp_path / "home"), **environ}, tmp_path)
+
+
+def test_untrusted_folder_must_not_have_an_unknown_key(tmp_path):
+    with pytest.raises(UsageError, match=r"zzz in .*pyproject\.toml cannot be applied"):
+        read_project(tmp_path, "zzz = 1", **{TRUST_FOLDER: "0"})
+    assert read_project(tmp_path, "zzz = 1").passed == {}
 
 
 def test_untrusted_folder_must_not_select_a_later_date(read):
@@ -260,9 +329,9 @@ def test_lock_records_passed_keys_of_the_folder(read):
     )
 
 
-def test_paths_are_relative_to_their_file(read, tmp_path):
-    sources = read('override-dependencies = ["a @ ./a.whl"]\n')
-    place = (tmp_path / "folder" / "a.whl").as_uri()
+def test_paths_are_relative_to_their_file(tmp_path):
+    sources = read_project(tmp_path, 'override-dependencies = ["a @ ./a.whl"]')
+    place = (tmp_path / "a.whl").as_uri()
     assert sources.passed == {"override-dependencies": [f"a @ {place}"]}
     assert "./a.whl" in format_recorded_sources(sources.uv)[0]
 
@@ -324,12 +393,6 @@ def test_options_of_an_index_reach_uv(read):
     assert sources.find_options("https://a.example/simple") == {
         "ignore-error-codes": [403]
     }
-
-
-@pytest.mark.parametrize("key", ["sources = {}", "conflicts = []", "package = false"])
-def test_project_keys_are_refused_in_uv_files(read, key):
-    with pytest.raises(UsageError, match=r"belongs in \[tool.uv\]"):
-        read(key)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def find_settings_fault(text: str) -> str:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         (place / "uv.toml").write_text(text, encoding="utf-8")
-        words = [uv(), "cache", "dir", "--config-file", "uv.toml"]
+        words = [str(uv()), "cache", "dir", "--config-file", "uv.toml"]
         done = run(words, env=environment(os.environ, {}), cwd=place)
     if done.ok:
         return ""

@@ -137,6 +137,17 @@ def read_listing(
     )
 
 
+def find_family_links(
+    sources: Sources, client: Client, family: Collection[str]
+) -> frozenset[str]:
+    """Return the find-links that list torch-family packages."""
+    if not sources.find_links:
+        return frozenset()
+    alone = replace(sources, default_index=None)
+    listed = read_listing(alone, client, (), family).wheels
+    return frozenset(str(wheel.source) for wheel in listed)
+
+
 def _read_or_return_error(read: Callable[[], _Wheels]) -> _Wheels | UnreachableError:
     try:
         return read()

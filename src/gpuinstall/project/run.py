@@ -334,7 +334,7 @@ def _read_this_machine(reporter: Reporter) -> Machine:
 def _read_configured_sources(
     settings: Settings, folder: Path, config: Request
 ) -> Sources:
-    """Return the package sources of options, variables, and configuration files."""
+    """Return the sources of options, variables, and configuration files."""
     torch_index = settings.request.sourcing.torch_index
     variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
     sources = read_sources(

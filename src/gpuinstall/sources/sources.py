@@ -101,6 +101,9 @@ class Sources(Value):
     family: frozenset[str] = frozenset()
     """The packages of the torch family, which have their own rules."""
 
+    family_links: frozenset[str] = frozenset()
+    """The find-links with torch-family packages, which uv must not merge."""
+
     variables: Mapping[str, str] = {}
     """The local keys of the user's ``uv.toml``, as uv's variables."""
 
@@ -377,7 +380,13 @@ class Sources(Value):
             {"url": address, **self.find_options(address)}
             for address in self.extra_indexes
         ]
-        indexes += [{"url": place, "format": "flat"} for place in self.find_links]
+        merged = list[str]()
+        for setting in self._settings_with(Effect.FIND_LINKS):
+            is_index = setting.key.startswith("index (")
+            if is_index or setting.value in self.family_links:
+                indexes.append({"url": setting.value, "format": "flat"})
+            else:
+                merged.append(setting.value)
         passed = remove_rows(self.passed, self.family)
         # These keys are parts of the request or of the command.
         for key in (
@@ -390,6 +399,8 @@ class Sources(Value):
         # uv accepts this key only for its pip interface.
         if "require-hashes" in passed:
             passed["pip"] = {"require-hashes": passed.pop("require-hashes")}
+        if merged:
+            passed["find-links"] = merged
         return {"index": indexes, **passed}
 
     def find_options(self, index: str) -> Mapping[str, Any]:

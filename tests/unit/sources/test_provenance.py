@@ -62,7 +62,8 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     ),
     Effect.FIND_LINKS: lambda sources: (
         sources.find_links == (INDEX,)
-        and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
+        and sources.uv_settings().get("find-links", [INDEX]) == [INDEX]
+        and sources.uv_settings()["index"] in ([], [{"url": INDEX, "format": "flat"}])
     ),
     Effect.PACKAGE_INDEX: lambda sources: (
         sources.indexes_for("mine", "default") == (INDEX,)

@@ -46,9 +46,11 @@ def lines_of(sources):
     """Return a line for each configured value."""
     variables = {**sources.environment(), **sources.uv_settings()}
     indexes = variables.pop("index")
+    links = variables.pop("find-links", ())
     return [
         *(f"{name}={value}" for name, value in sorted(variables.items())),
         *(" ".join(index.values()) for index in indexes),
+        *(f"{place} links" for place in links),
         *(
             f"{login} at {server.partition('://')[2]}"
             for server, login in sources.logins.items()

@@ -14,6 +14,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
+from gpuinstall.catalog.listing import find_family_links
 from gpuinstall.lock.request.project import find_nested_requirements
 from gpuinstall.lock.resolve.collect_facts import collect_facts
 from gpuinstall.lock.resolve.inspect import ResolutionInspector
@@ -69,6 +70,9 @@ class Resolver:
     def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
         self.resolver_input = resolver_input
         sources = session.sources.filter_by_markers(resolver_input.markers)
+        family = resolver_input.catalog.family
+        links = find_family_links(sources, session.client, family)
+        sources = replace(sources, family_links=links)
         self.session = replace(session, sources=sources)
         self.index = PackageIndex(resolver_input, self.session)
         self.inspector = ResolutionInspector(resolver_input, self.index)

@@ -319,11 +319,12 @@ def record_own_indexes(
 
     names = [name for name in find_index_packages(packages) if name not in others]
     listed = read_listing(sources, session.client, (), names).wheels
-    # The first index that lists a package has priority.
+    # The first index that lists a package has priority. uv merges find-links with it.
+    versions = {str(package.name): package.version for package in packages}
     links = {
         wheel.package: links_url(wheel.source)
         for wheel in reversed(listed)
-        if isinstance(wheel.source, str)
+        if isinstance(wheel.source, str) and wheel.version == versions[wheel.package]
     }
     first_indexes = map_concurrently(find_first_index, names)
     indexes = dict(zip(names, first_indexes, strict=True))

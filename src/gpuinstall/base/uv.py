@@ -101,7 +101,11 @@ def find_settings_fault(text: str) -> str:
         place = Path(folder)
         (place / "uv.toml").write_text(text, encoding="utf-8")
         words = [str(uv()), "cache", "dir", "--config-file", "uv.toml"]
-        done = run(words, env=environment(os.environ, {}), cwd=place)
+        # uv would expand variables, and print them in its error.
+        variables = {"UV_CACHE_DIR": str(place / "cache")}
+        if "SYSTEMROOT" in os.environ:  # Windows programs need it
+            variables["SYSTEMROOT"] = os.environ["SYSTEMROOT"]
+        done = run(words, env=variables, cwd=place)
     if done.ok:
         return ""
     # The reason follows the lines of the file, which begin with a bar.

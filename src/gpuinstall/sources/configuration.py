@@ -276,6 +276,8 @@ def _parse_accepted_settings(
     # For other keys of a pyproject.toml, uv only prints a warning.
     judged = {key: table[key] for key in table if not is_project or key in _JUDGED}
     with _convert_read_errors(file):
+        # Unlike uv's errors, these contain no logins in any spelling.
+        settings = parse_uv_settings(table, file, environ)
         fault = find_settings_fault(tomli_w.dumps(judged)) if judged else ""
         if fault:
             raise UsageError(
@@ -283,7 +285,7 @@ def _parse_accepted_settings(
                 f"gpuinstall's uv refuses {file}: {fault}",
                 hint=f"Change {file}",
             )
-        return parse_uv_settings(table, file, environ)
+    return settings
 
 
 def read_no_sources(

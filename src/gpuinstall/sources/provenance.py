@@ -186,7 +186,7 @@ def format_recorded_sources(
         if not setting.is_recorded:
             continue
         if isinstance(setting, UvSetting):
-            lines.append(str(setting))
+            lines.append(remove_logins(str(setting)))
         elif setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
         else:

@@ -175,6 +175,11 @@ def open_session(
                 quick_hosts={urlsplit(OFFICIAL).netloc},
                 # An unreachable source of torch changes the selected build.
                 current=(sources.torch_index, *sources.find_links),
+                ignored={
+                    one.value: one.options.get("ignore-error-codes", ())
+                    for one in sources.settings
+                    if one.options
+                },
             )
         )
         variables |= select_uv_certificates(variables, scratch)

@@ -92,6 +92,9 @@ class Sources(Value):
     default_index: str | None = None
     """The default index. None: the default of pip and uv."""
 
+    unused_indexes: tuple[str, ...] = ()
+    """The indexes that ``no-index`` excludes. Locked files may be on them."""
+
     settings: tuple[SourceSetting, ...] = ()
     """The user's sources, highest precedence first, then the folder's."""
 
@@ -285,6 +288,7 @@ class Sources(Value):
             *self.extra_indexes,
             *self.package_indexes.values(),
             *filter(None, [self.default_index]),
+            *self.unused_indexes,
         )
 
     @cached_property
@@ -435,6 +439,7 @@ class Sources(Value):
             torch_index=_NO_INDEX,
             is_torch_index_requested=True,
             default_index=_NO_INDEX,
+            unused_indexes=(self.torch_index, *filter(None, [self.default_index])),
         )
 
     def filter_by_markers(self, values: Mapping[str, str]) -> Sources:

@@ -143,6 +143,7 @@ class Client:
         quick_hosts: Hosts that have alternatives. Their first response has a shorter
             time limit, and they are tried again without a pause.
         current: Prefixes of pages that are always revalidated.
+        ignored: Status codes of missing pages, by URL of the index.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class Client:
         timeouts: Timeouts = USUAL,
         quick_hosts: Collection[str] = (),
         current: Collection[str] = (),
+        ignored: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self.timeouts = timeouts
         self.received = 0
@@ -168,6 +170,7 @@ class Client:
         self._proxies = proxies or {}
         self._insecure_hosts = insecure_hosts
         self._current = tuple(current)
+        self._ignored = ignored or {}
         self.max_age = RECENT_S
         """The seconds after which a cached page is requested again."""
         self._pages = JsonCache((cache or own_cache_folder()) / "pages", Page)
@@ -327,7 +330,11 @@ class Client:
             self._pages.touch(url)
             return cached
         fields = response.headers
-        if response.status_code in _ABSENT:
+        absent = set(_ABSENT)
+        for index, codes in self._ignored.items():
+            if url.startswith(f"{index}/"):
+                absent.update(codes)
+        if response.status_code in absent:
             page = Page("", "", url, exists=False)
         else:
             _check_status(response, url)

@@ -62,6 +62,19 @@ def client(tmp_path):
         yield client
 
 
+def test_ignored_status_of_an_index_means_no_page(host, tmp_path):
+    ignored = {f"{host.url}/none": [401, 503]}
+    with (
+        Client(cache=tmp_path / "cache", ignored=ignored) as client,
+        pytest.raises(UnreachableError),
+    ):
+        client.page(f"{host.url}/broken")
+    with Client(cache=tmp_path / "more", ignored={host.url: [401, 503]}) as client:
+        assert client.page(f"{host.url}/broken") is None
+        assert client.page(f"{host.url}/secret/") is None
+        assert client.page(f"{host.url}/page/") is not None
+
+
 def _nobody():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -316,6 +316,21 @@ def test_variable_in_a_folder_address_is_refused(read, text):
         read(text)
 
 
+def test_no_index_keeps_the_hosts_of_locked_files(read):
+    row = '[[index]]\nurl = "https://a.example/simple"\ndefault = true\n'
+    sources = read(f"no-index = true\n{row}").apply_no_index()
+    assert "https://a.example/simple" in sources.places
+    assert sources.default_index != "https://a.example/simple"
+
+
+def test_lock_records_no_login(read):
+    sources = read(
+        'constraint-dependencies = ["a @ https://me:s3cret@h.example/a.whl"]'
+    )
+    recorded = 'constraint-dependencies ["a @ https://h.example/a.whl"]'
+    assert format_recorded_sources(sources.uv) == (recorded,)
+
+
 def test_lock_records_passed_keys_of_the_folder(read):
     sources = read(
         'exclude-newer = "2026-01-01"\nno-build-isolation-package = ["a"]\n'

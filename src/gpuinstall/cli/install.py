@@ -57,7 +57,7 @@ from gpuinstall.install.state import (
 from gpuinstall.lock.file.fit import list_rejected_locks
 from gpuinstall.lock.file.lock import BUILD_FILES, Lock, Record, compare_requests
 from gpuinstall.lock.file.target import Target, find_locks
-from gpuinstall.lock.request.declaration import is_settings_file
+from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.project import compute_build_files_digest
 from gpuinstall.lock.request.tools import find_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
@@ -401,9 +401,8 @@ def _check_inputs(project: Project, target: Target | None) -> None:
         if target and lock.name != target.filename:
             continue
         known = lock.record.requirements_files.keys() & request.files.keys()
-        own = {name for name in known if is_settings_file(name, request.files[name])}
         for name in compare_requests(lock.record, today).files:
-            if name in {BUILD_FILES, *known - own}:
+            if name in {BUILD_FILES, *known.difference(PROJECT_FILES)}:
                 raise LockError(
                     "lock-stale",
                     f"{lock.name} is stale: {name} has changed since it was written",

@@ -237,9 +237,12 @@ def environment() -> Dict[str, str]:
     for name, variable in FROM_PIP.items():
         if env.get(name):
             env.setdefault(variable, env[name])
+    places = env.get("PIP_FIND_LINKS", "").strip()
+    # pip splits at spaces, also in a path.
+    is_path = Path(places).expanduser().is_dir()
     links = [
-        link if "://" in link else str(Path.cwd() / Path(link).expanduser())
-        for link in env.get("PIP_FIND_LINKS", "").split()
+        link if "://" in link else (Path.cwd() / Path(link).expanduser()).as_uri()
+        for link in ([places] if is_path and places else places.split())
     ]
     # pip and uv run in another folder.
     env.update(PIP_FIND_LINKS=" ".join(links))

@@ -81,7 +81,10 @@ def test_pip_settings_are_passed_to_uv(nobody):
     given = bootstrap.environment()
 
     assert given["UV_DEFAULT_INDEX"] == index
-    assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == ("/ca.pem", "/a,/b")
+    assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == (
+        "/ca.pem",
+        "file:///a,file:///b",
+    )
 
 
 @pytest.mark.parametrize(
@@ -574,8 +577,8 @@ def pin(folder, content):
         (".config/uv/uv.toml", '[[index]]\nurl = "{url}/simple"\ndefault = true\n', {}),
         (".config/uv/uv.toml", 'index-url = "{url}/simple/"\n', {}),
         (".config/uv/uv.toml", '[pip]\nfind-links = ["{url}/simple/uv/"]\n', {}),
-        ("notes", "", {"PIP_FIND_LINKS": "wheels"}),
-        ("notes", "", {"PIP_FIND_LINKS": "file://{folder}"}),
+        ("notes", "", {"PIP_FIND_LINKS": "my wheels"}),
+        ("notes", "", {"PIP_FIND_LINKS": "{uri} /other"}),
         ("notes", "", {"UV_DEFAULT_INDEX": "{url}/simple"}),
     ],
 )
@@ -587,8 +590,9 @@ def test_uv_is_found_in_configured_sources(name, text, variables, nobody, monkey
         archive.writestr(f"uv-1.0.data/scripts/uv{bootstrap.EXE}", "the pinned uv")
     monkeypatch.setattr(bootstrap, "wheel_platform", lambda: "any")
     wheel = "uv-1.0-py3-none-any.whl"
-    (nobody / "wheels").mkdir()
-    (nobody / "wheels" / wheel).write_bytes(program.getvalue())
+    folder = nobody / "my wheels"
+    folder.mkdir()
+    (folder / wheel).write_bytes(program.getvalue())
     pin(nobody, program.getvalue())
     files = {
         "/simple/uv/": f'<a href="../../files/{wheel}#sha256=0">uv</a>'.encode(),
@@ -596,7 +600,7 @@ def test_uv_is_found_in_configured_sources(name, text, variables, nobody, monkey
     }
     monkeypatch.chdir(nobody)
     with closing(Host("index", lambda path, *_: Answer(200, files[path]))) as host:
-        places = {"url": host.url, "folder": nobody / "wheels"}
+        places = {"url": host.url, "folder": folder, "uri": folder.as_uri()}
         (nobody / name).parent.mkdir(parents=True, exist_ok=True)
         (nobody / name).write_text(text.format(**places))
         for variable, value in variables.items():

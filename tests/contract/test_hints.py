@@ -158,3 +158,16 @@ def _needed(parameter):
     value = parameter.type.choices[0] if is_choice else "needed"
     is_argument = isinstance(parameter, click.Argument)
     return [value] if is_argument else [parameter.opts[0], value]
+
+
+def test_commands_in_story_output_are_valid():
+    command = re.compile(
+        rf"(?m)^ {{4,}}(?:\w+ +)?(gpuinstall (?:{'|'.join(COMMANDS)})\b.*)"
+    )
+    lines = {
+        line
+        for path in (ROOT / "tests" / "stories").glob("*.txt")
+        for line in command.findall(path.read_text("utf-8"))
+    }
+    assert len(lines) > 80
+    assert {line: fault for line in lines if (fault := check_hint_line(line))} == {}

@@ -11,9 +11,9 @@ import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
-from gpuinstall.base.node_records import NodeFailure, read_report
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.cli.node_records import NodeFailure, read_report
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.driver import (
     A100,

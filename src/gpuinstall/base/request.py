@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Texts = str | Iterable[str | Requirement]
 
-ANY_TORCH = Requirement("torch", "torch")
+ANY_TORCH = Requirement("torch")
 _CALLER = TextOrigin("the request")
 
 _TORCH_INDEX = rf"(?P<base>.+/.+)/(?P<backend>{TAG_PATTERN})/?"

@@ -6,7 +6,7 @@ A bare name is parsed without importing ``packaging``.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,9 +101,6 @@ class Requirement(Value):
     name: str
     """The normalized name, which may be derived from the URL."""
 
-    text: str
-    """The canonical spelling of packaging, with normalized name and extras."""
-
     extras: tuple[str, ...] = ()
     """The normalized extras, in alphabetical order."""
 
@@ -128,9 +125,19 @@ class Requirement(Value):
     @classmethod
     def of(cls, name: str, specifier: str = "") -> Self:
         """Create a requirement from a package name and a specifier."""
-        name = normalize_name(name)
-        clauses = _canonicalize_specifier(specifier)
-        return cls(name, f"{name}{clauses}", clauses=clauses)
+        return cls(normalize_name(name), clauses=_canonicalize_specifier(specifier))
+
+    @cached_property
+    def text(self) -> str:
+        """The spelling of packaging, with normalized name and extras."""
+        text = f"{self.full_name}{self.clauses}"
+        if self.url:
+            extras = _format_extras(self.extras)
+            named = f"{self.full_name} @ {self.url}"
+            text = named if self.has_name else f"{self.url}{extras}"
+        if self.marker:
+            text += f"{' ' if self.url else ''}; {self.marker}"
+        return f"-e {text}" if self.editable else text
 
     def __str__(self) -> str:
         return self.text
@@ -208,25 +215,12 @@ class Requirement(Value):
 
     def with_specifier(self, specifier: str) -> Self:
         """Return a copy of the requirement with another specifier."""
-        marker = f" ; {self.marker}" if self.marker else ""
         clauses = _canonicalize_specifier(specifier)
-        return replace(
-            self,
-            text=f"{self.full_name}{clauses}{marker}",
-            clauses=clauses,
-            url=None,
-            written="",
-        )
+        return replace(self, clauses=clauses, url=None, written="")
 
     def with_url(self, url: str) -> Self:
         """Return a copy of the requirement with another URL or path."""
-        place = f"{url}{_format_extras(self.extras)}"
-        if self.has_name:
-            place = f"{self.full_name} @ {url}"
-        marker = f" ; {self.marker}" if self.marker else ""
-        option = "-e " if self.editable else ""
-        text = f"{option}{place}{marker}"
-        return replace(self, text=text, clauses="", url=url)
+        return replace(self, clauses="", url=url)
 
     def combine_with(self, other: Requirement) -> Requirement:
         """Combine two requirements for the same package."""
@@ -234,8 +228,7 @@ class Requirement(Value):
         clauses = _canonicalize_specifier(
             ",".join(filter(None, (self.clauses, other.clauses)))
         )
-        text = f"{self.name}{_format_extras(extras)}{clauses}"
-        return Requirement(self.name, text, extras, clauses)
+        return Requirement(self.name, extras, clauses)
 
 
 class Constraint(Requirement):
@@ -467,8 +460,7 @@ def _parse(text: str) -> Requirement:
     # Most requirements are only a name, which needs no parser.
     is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)
     if is_name and not is_file and stripped.lower() != "pytorch":
-        name = normalize_name(stripped)
-        return Requirement(name, name)
+        return Requirement(normalize_name(stripped))
     # uv writes a relative path as file:folder.
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
     # uv would read a line break as the start of a second line.
@@ -502,7 +494,7 @@ def _parse(text: str) -> Requirement:
             f"{stripped!r} is not a folder on this machine",
             hint=f"Write {folder} instead of {stripped}",
         )
-    return replace(requirement, editable=True, text=f"-e {requirement.text}")
+    return replace(requirement, editable=True)
 
 
 def requirement_names(requirements: Iterable[Requirement]) -> frozenset[str]:
@@ -594,12 +586,9 @@ def _parse_named(text: str) -> Requirement:
         if single:
             malformed.hint = f"Write {single[1]}=={single[2]} instead of {text}"
         raise malformed from None
-    parsed.name = normalize_name(parsed.name)
-    parsed.extras = set(map(normalize_name, parsed.extras))
     requirement = Requirement(
-        parsed.name,
-        str(parsed),
-        extras=tuple(sorted(parsed.extras)),
+        normalize_name(parsed.name),
+        extras=tuple(sorted(map(normalize_name, parsed.extras))),
         clauses=str(parsed.specifier),
         url=parsed.url,
         marker=parsed.marker,
@@ -618,10 +607,8 @@ def _parse_address(form: re.Match[str]) -> Requirement:
     except (ValueError, RecursionError) as error:
         raise _malformed(form["marker"], "marker", error) from None
     name = _find_name_in_url(address)
-    written = f"{address}{_format_extras(extras)}"
     return Requirement(
         normalize_name(name) if name else address,
-        f"{written} ; {marker}" if marker else written,
         extras=extras,
         url=address,
         marker=marker,

@@ -37,7 +37,7 @@ def doctor_command(options: CommandOptions) -> Outcome:
     folder = find_environment(options)
     if is_on_command_line("venv") or isfile(folder):
         # Treat a mistyped path as an error, not as a missing environment.
-        find_existing_interpreter("", options.venv)
+        find_existing_interpreter("", folder)
     report_active_environment(["doctor"], folder, options.terminal)
     examination = _examine_project(options, folder)
     exit_code = examination.exit_code

@@ -12,7 +12,6 @@ import click
 
 from gpuinstall.base.environment_paths import (
     environment_folder,
-    follow_redirect,
     format_venv_option,
     interpreter,
 )
@@ -116,21 +115,17 @@ def install_command(options: CommandOptions) -> Outcome:
 
 def _check_into_options(options: CommandOptions) -> None:
     """Raise UsageError for an option that ``--into`` would ignore."""
-    excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
+    names = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
+    excluded = list(map(get_long_spelling, names))
+    # A version, unlike a path, would request another Python.
+    if is_on_command_line("python") and python_version(options.python or ""):
+        excluded.append(f"--python {options.python}")
     if excluded and options.into:
-        others = ", ".join(map(get_long_spelling, excluded))
+        others = ", ".join(excluded)
         raise UsageError(
             "options-apart",
             f"--into cannot be combined with {others}",
             hint=f"Run it again without {others}",
-        )
-    if not (options.into and is_on_command_line("python")):
-        return
-    if python_version(options.python or ""):
-        raise UsageError(
-            "options-apart",
-            "--into keeps the environment's Python, so --python cannot request a version",
-            hint="Run it again without --python",
         )
 
 
@@ -146,10 +141,9 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     """
     if python:
         return find_interpreter(python)
-    folder = follow_redirect(venv).absolute()
-    own = interpreter(folder)
+    own = interpreter(venv)
     # verify reports an environment whose Python is missing.
-    if isfile(own) or is_virtual(folder):
+    if isfile(own) or is_virtual(venv):
         return own
     # A killed rebuild may have moved all files.
     check_finished(folder)

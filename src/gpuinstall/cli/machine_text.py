@@ -13,16 +13,21 @@ _UNKNOWN_RELEASE = "of unknown release"
 
 def format_machine(machine: Machine) -> str:
     """Format a machine's GPUs, driver, and system as one line."""
-    kinds = [
-        f"{count} × {kind}" if count > 1 else kind
-        for kind, count in Counter(map(_format_gpu, machine.gpus)).items()
-    ]
-    parts = [", ".join(kinds) or "no GPU"]
+    parts = [format_gpus(machine)]
     if machine.driver:
         cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
         parts.append(f"driver {machine.driver.version or _UNKNOWN_RELEASE}{cuda}")
     parts.append(machine.distribution or f"{machine.os} {machine.arch}")
     return " · ".join(parts)
+
+
+def format_gpus(machine: Machine) -> str:
+    """Format a machine's GPUs, such as ``2 × RTX 4090 (sm_89, 24 GB)``."""
+    kinds = [
+        f"{count} × {kind}" if count > 1 else kind
+        for kind, count in Counter(map(_format_gpu, machine.gpus)).items()
+    ]
+    return ", ".join(kinds) or "no GPU"
 
 
 def _format_gpu(gpu: Gpu) -> str:

@@ -45,6 +45,10 @@ STDOUT = "-"
 PATH = click.Path(path_type=Path)
 _REQUIREMENT_FILES = (".txt", ".in")
 """File suffixes of arguments that are read as ``-r FILE``."""
+_PATHS = "FILE|DIR|PLACE"
+"""Pattern for the metavars of options whose value is always a path."""
+_RELOCATED = f"{_PATHS}|PATH|REQ|URL|NAME"
+"""Pattern for the metavars of options whose value can be a path."""
 
 
 class _OptionRow(Value):
@@ -56,40 +60,11 @@ class _OptionRow(Value):
 
     empty: object
     """The value of the option in commands that do not have it."""
-    relocate: Callable[[str, Path], str] | None = None
-    """A function that makes a value's paths relative to the project folder.
-
-    Its second argument is the folder of the command line, relative to the project.
-    """
-
-
-def _relocate(value: str, folder: Path, *, is_path: bool = False) -> str:
-    """Return a path, or a requirement with one, relative to the project.
-
-    Args:
-        value: The value. A group may follow a path: ``pyproject.toml:dev``
-        folder: The folder of the command line, relative to the project.
-        is_path: Whether a bare word is a path instead of a name, a version, or a
-            program on PATH.
-    """
-    name, sign, place = value.rpartition(" @ ")
-    is_elsewhere = place == STDOUT or is_remote(place) or place.startswith("~")
-    is_path |= bool(re.search(r"[/\\]|^\.", place))
-    if is_elsewhere or not (is_path or place.endswith(_REQUIREMENT_FILES)):
-        return value
-    moved = os.path.normpath(folder / place)
-    # A bare word would be a name.
-    is_word = os.sep not in moved and not moved.startswith(".")
-    return f"{name}{sign}{'./' if is_word else ''}{moved}"
-
-
-_relocate_path = partial(_relocate, is_path=True)
 
 
 def _define_option(
     usage: str,
     text: str = "",
-    relocate: Callable[[str, Path], str] | None = None,
     **settings: Any,
 ) -> Any:
     """Create the definition of a command-line option.
@@ -98,7 +73,6 @@ def _define_option(
         usage: The spellings and the metavar, such as ``-r --requirement FILE``. A flag
             has no metavar.
         text: The help text.
-        relocate: The function that makes a value's paths relative to the project folder.
         settings: Additional arguments of click's option.
     """
     words = [word for word in usage.split() if word.startswith("-")]
@@ -106,7 +80,7 @@ def _define_option(
     is_flag = metavar is None and "type" not in settings
     empty = () if "multiple" in settings else False if is_flag else None
     settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
-    return _OptionRow(words, settings, empty, relocate)
+    return _OptionRow(words, settings, empty)
 
 
 _define_list_option = partial(_define_option, multiple=True)
@@ -140,7 +114,6 @@ class CommandOptions:
     )
     folder: Path = _define_option(
         "DIR",
-        relocate=_relocate_path,
         type=click.Path(file_okay=False, path_type=Path),
     )
     wheels: Path | None = _define_option(
@@ -150,26 +123,22 @@ class CommandOptions:
             exists=True, file_okay=False, path_type=Path, resolve_path=True
         ),
     )
-    requirements: tuple[str, ...] = _define_list_option("[REQ]...", relocate=_relocate)
+    requirements: tuple[str, ...] = _define_list_option("[REQ]...")
     requirement_files: tuple[str, ...] = _define_list_option(
         "-r --requirement FILE",
         "Add the requirements in FILE: requirements.txt, pyproject.toml, environment.yml, or - for stdin.",
-        _relocate_path,
     )
     editables: tuple[str, ...] = _define_list_option(
         "-e --editable DIR",
         "Add the project in DIR in editable mode.",
-        _relocate_path,
     )
     constraints: tuple[str, ...] = _define_list_option(
         "-c --constraint FILE",
         "Constrain versions by FILE, a URL, or - for stdin.",
-        _relocate_path,
     )
     groups: tuple[str, ...] = _define_list_option(
         "--group NAME",
         "Add a dependency group of pyproject.toml.",
-        _relocate,
     )
     extras: tuple[str, ...] = _define_list_option(
         "--extra NAME", "Add an extra of pyproject.toml."
@@ -177,23 +146,19 @@ class CommandOptions:
     indexes: tuple[str, ...] = _define_list_option(
         "--index URL",
         "Index to search before the others (repeatable); .../whl/cu126 prefers that build of torch.",
-        _relocate,
     )
     default_index: str | None = _define_option(
         "--default-index URL",
         "Index to use instead of the default one.",
-        _relocate,
     )
     find_links: tuple[str, ...] = _define_list_option(
         "-f --find-links PLACE",
         "Folder or page with further files, also of torch (repeatable).",
-        _relocate_path,
     )
     no_sources: bool = _define_option("--no-sources", "Ignore [tool.uv.sources].")
     python: str | None = _define_option(
         "-p --python X.Y|PATH",
         "Python version, or the interpreter to create the environment with (default: one that the project and torch support).",
-        _relocate,
         envvar="GPUINSTALL_PYTHON",
     )
     backend: str | None = _define_option(
@@ -256,7 +221,6 @@ class CommandOptions:
     machine: str | None = _define_option(
         "--machine FILE",
         "Use a machine that probe --json wrote (- for stdin), instead of this one.",
-        _relocate_path,
     )
     gpu_names: tuple[str, ...] = _define_list_option(
         "--gpu NAME",
@@ -287,7 +251,6 @@ class CommandOptions:
     interpreter: str | None = _define_option(
         "--python PATH",
         "Interpreter of the environment, instead of --venv.",
-        _relocate,
     )
     any_lock: bool = _define_option(
         "--any",
@@ -316,13 +279,11 @@ class CommandOptions:
     lock_files: tuple[Path, ...] = _define_list_option(
         "--lock FILE",
         "Lock file to convert (repeatable; default: this folder's).",
-        _relocate_path,
         type=PATH,
     )
     output: Path | None = _define_option(
         "-o --output FILE",
         "Write to FILE (default: -, stdout).",
-        _relocate_path,
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
     )
@@ -335,7 +296,6 @@ class CommandOptions:
     record: Path | None = _define_option(
         "--record DIR",
         "Write the result of this node into DIR, for report.",
-        _relocate_path,
         type=PATH,
     )
     as_json: bool = _define_option("--json", "Print one JSON document on stdout.")
@@ -596,16 +556,39 @@ def relocate_value(name: str, value: Any, folder: Path) -> Any:
     """Return an option's value with its paths relative to the project folder.
 
     Args:
-        name: The name of the option.
+        name: The name of the option. ``venv`` is relative to the project already.
         value: Its value, or a tuple of values.
         folder: The folder of the command line, relative to the project folder.
     """
-    relocate = _OPTION_ROWS[name].relocate
-    if value is None or relocate is None or folder == Path():
+    metavar = str(_OPTION_ROWS[name].settings["metavar"])
+    if value is None or name == "venv" or not re.search(_RELOCATED, metavar):
+        return value
+    if folder == Path():
         return value
     if isinstance(value, tuple):
         return tuple(relocate_value(name, one, folder) for one in value)
-    return type(value)(relocate(str(value), folder))
+    is_path = bool(re.search(_PATHS, metavar))
+    return type(value)(_relocate(str(value), folder, is_path=is_path))
+
+
+def _relocate(value: str, folder: Path, *, is_path: bool) -> str:
+    """Return a path, or a requirement with one, relative to the project.
+
+    Args:
+        value: The value. A group may follow a path: ``pyproject.toml:dev``
+        folder: The folder of the command line, relative to the project.
+        is_path: Whether a bare word is a path instead of a name, a version, or a
+            program on PATH.
+    """
+    name, sign, place = value.rpartition(" @ ")
+    is_elsewhere = place == STDOUT or is_remote(place) or place.startswith("~")
+    is_path |= bool(re.search(r"[/\\]|^\.", place))
+    if is_elsewhere or not (is_path or place.endswith(_REQUIREMENT_FILES)):
+        return value
+    moved = os.path.normpath(folder / place)
+    # A bare word would be a name.
+    is_word = os.sep not in moved and not moved.startswith(".")
+    return f"{name}{sign}{'./' if is_word else ''}{moved}"
 
 
 def get_long_spelling(name: str) -> str:

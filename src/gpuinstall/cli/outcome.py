@@ -161,7 +161,7 @@ def _run_and_record(
     folder = options.record
     try:
         if folder:
-            from gpuinstall.base.node_records import (
+            from gpuinstall.cli.node_records import (
                 UNFINISHED,
                 find_node_name,
                 write_record,

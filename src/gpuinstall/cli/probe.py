@@ -75,7 +75,7 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
 )
 def report_command(options: CommandOptions) -> Outcome:
     """Summarize the records of cluster nodes."""
-    from gpuinstall.base.node_records import read_report, split_node_names
+    from gpuinstall.cli.node_records import read_report, split_node_names
 
     folder = options.folder
     report = read_report(

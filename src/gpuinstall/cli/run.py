@@ -266,7 +266,8 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
     except OSError as error:
         word = words[0]
         reason = error.strerror
-        hint = "Install the package that provides it"
+        install = join_command(["gpuinstall", "install", word])
+        hint = f"{install}   # or the package that provides it"
         # An unreadable folder on PATH causes another error.
         is_missing = "/" not in word and not shutil.which(word, path=variables["PATH"])
         if error.errno == ENOENT or is_missing:

@@ -13,7 +13,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from gpuinstall.base.files import xdg_folder
 from gpuinstall.base.process import is_startable, run_python
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
@@ -247,8 +247,7 @@ def _find_installed() -> list[tuple[str, Path]]:
                 unknown.append(program)
     seen = [version for version, _ in found]
     started = [one for one in unknown if not _is_version_found(one, seen)]
-    with ThreadPoolExecutor() as pool:
-        pythons = pool.map(start_python, started)
+    pythons = map_concurrently(start_python, started)
     for program, python in zip(started, pythons, strict=True):
         if isinstance(python, Python) and python.is_standard_release:
             found.append((python.version, program))

@@ -224,7 +224,7 @@ class Companions(Value):
         """Explain why no requested version is compatible with a build."""
         if self._find_listed_versions(build, requirement.name) == frozenset():
             return f"no source lists {requirement.name} for {build.backend}"
-        text = requirement.text
+        text = requirement.written or requirement.text
         compatible = self.find_available_versions(build, requirement)
         if compatible:
             return f"no {text} is compatible with it, only {' and '.join(compatible)}"

@@ -546,8 +546,7 @@ class ResolutionExplanation:
 
 def remove_marker(requirement: Requirement) -> Requirement:
     """Return a copy of a requirement without its environment marker."""
-    text = f"{requirement.full_name}{requirement.clauses}"
-    return replace(requirement, text=text, marker=None)
+    return replace(requirement, marker=None)
 
 
 def format_requirers(requirers: Sequence[str]) -> str:

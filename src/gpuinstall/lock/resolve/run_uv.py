@@ -47,7 +47,7 @@ PIN = "gpuinstall-pin-"
 PINNED = 100_000
 """The version of ``gpuinstall-pin-NAME`` that requires the pin."""
 
-_BUILD = Requirement(BUILD, BUILD)
+_BUILD = Requirement(BUILD)
 
 VirtualPackages = dict[str, dict[int, list[str]]]
 """The requirements of each version of each virtual package."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from os.path import islink
 from pathlib import Path
@@ -22,6 +22,7 @@ from gpuinstall.base.files import check_output, read_json, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.text import redact_document
 from gpuinstall.base.values import Value
+from gpuinstall.cli.machine_text import format_gpus
 
 UNFINISHED = {
     "exit_code": None,
@@ -91,7 +92,7 @@ class NodeGroup(NamedTuple):
     """Group of nodes with the same GPUs, driver, lock file, and verdict."""
 
     gpus: str = "unknown"
-    """The GPUs of a node, such as ``8 × H100 80GB HBM3 (sm_90)``."""
+    """The GPUs of a node, such as ``8 × H100 (sm_90, 80 GB)``."""
 
     driver: str | None = None
     lock: str | None = None
@@ -219,18 +220,11 @@ def _add_record(kind: NodeGroup, record: _Record) -> NodeGroup:
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(
-            gpus=_format_gpus(record.machine), driver=str(version) if version else None
+            gpus=format_gpus(record.machine), driver=str(version) if version else None
         )
     data = record.document.data
     verdict = data.verdict.status or data.status
     return kind._replace(lock=data.chosen or kind.lock, verdict=verdict or kind.verdict)
-
-
-def _format_gpus(machine: Machine) -> str:
-    kinds = Counter(
-        f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus
-    )
-    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
 
 
 def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.node_records import (
+from gpuinstall.cli.node_records import (
     find_node_name,
     read_report,
     split_node_names,

@@ -146,7 +146,7 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     if isfile(own) or is_virtual(venv):
         return own
     # A killed rebuild may have moved all files.
-    check_finished(folder)
+    check_finished(venv)
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",

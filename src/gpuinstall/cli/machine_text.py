@@ -13,7 +13,7 @@ _UNKNOWN_RELEASE = "of unknown release"
 
 def format_machine(machine: Machine) -> str:
     """Format a machine's GPUs, driver, and system as one line."""
-    parts = [format_gpus(machine)]
+    parts = [format_gpu_kinds(machine)]
     if machine.driver:
         cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
         parts.append(f"driver {machine.driver.version or _UNKNOWN_RELEASE}{cuda}")
@@ -21,7 +21,7 @@ def format_machine(machine: Machine) -> str:
     return " · ".join(parts)
 
 
-def format_gpus(machine: Machine) -> str:
+def format_gpu_kinds(machine: Machine) -> str:
     """Format a machine's GPUs, such as ``2 × RTX 4090 (sm_89, 24 GB)``."""
     kinds = [
         f"{count} × {kind}" if count > 1 else kind

@@ -22,7 +22,7 @@ from gpuinstall.base.files import check_output, read_json, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.text import redact_document
 from gpuinstall.base.values import Value
-from gpuinstall.cli.machine_text import format_gpus
+from gpuinstall.cli.machine_text import format_gpu_kinds
 
 UNFINISHED = {
     "exit_code": None,
@@ -220,7 +220,8 @@ def _add_record(kind: NodeGroup, record: _Record) -> NodeGroup:
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(
-            gpus=format_gpus(record.machine), driver=str(version) if version else None
+            gpus=format_gpu_kinds(record.machine),
+            driver=str(version) if version else None,
         )
     data = record.document.data
     verdict = data.verdict.status or data.status

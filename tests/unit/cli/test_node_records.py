@@ -38,8 +38,8 @@ def test_node_report_lists_groups_and_missing_nodes(tmp_path):
 
     report = read_report(tmp_path, split_node_names("n0,n1,n2,n4"))
     assert [tuple(group) for group in report.groups] == [
-        ("8 × H100 SXM (sm_90)", "580.95.05", lock, passed, ("n2", "n3")),
-        ("1 × V100 (sm_70)", "470.256.02", lock, passed, ("n1",)),
+        ("8 × NVIDIA H100 SXM (sm_90)", "580.95.05", lock, passed, ("n2", "n3")),
+        ("NVIDIA V100 (sm_70)", "470.256.02", lock, passed, ("n1",)),
     ]
     assert report.missing == ("n0", "n4")
     document = report.to_dict()

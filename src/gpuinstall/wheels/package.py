@@ -278,7 +278,7 @@ def find_deciding_libraries(
 
 
 def remove_cuda_label(package: str) -> str:
-    """Return a package's name without its CUDA label: ``cupy`` of ``cupy-cuda12x``."""
+    """Return a name without its CUDA label: ``cupy`` of ``cupy-cuda12x``."""
     return _CUDA_IN_NAME.sub("", package)
 
 

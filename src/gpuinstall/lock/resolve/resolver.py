@@ -189,7 +189,7 @@ class Resolver:
         return self._runs < limit
 
     def _try_backends(self, best: ResolvedInput) -> ResolvedInput:
-        """Try the later torch versions of each backend, without older programs.
+        """Try later torch versions of each backend, without older programs.
 
         After several conflicts, uv decides CUDA's libraries before torch, and skips
         builds that require other libraries.
@@ -210,7 +210,7 @@ class Resolver:
         return best
 
     def _find_later_builds(self, resolution: UvResolution) -> list[str]:
-        """Return the builds of a later torch that all packages allow, best first."""
+        """Return the builds of later torch versions that all packages allow."""
         limits = [
             one
             for package in resolution.versions

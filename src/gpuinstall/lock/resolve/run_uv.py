@@ -131,7 +131,7 @@ def limits_torch(requirement: Requirement, index: PackageIndex) -> bool:
 
 
 def limit_backends(index: PackageIndex, builds: Sequence[str]) -> Iterator[Constraint]:
-    """Yield a constraint to these builds for each of their backends, best first."""
+    """Yield a constraint to these builds for each backend, best first."""
     ranked = _rank_torch_versions(index)
     by_backend = defaultdict[Backend, set[str]](set)
     for version in builds:

@@ -33,6 +33,8 @@ _BUNDLED = re.compile(r"\.libs/[^/]+$")
 _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _PYTHON = re.compile(r"(?<=\.)(cpython-|cp|pypy)\d+t?(?=-)", re.ASCII)
+_TORCH = re.compile(r"(?<=torch)[-_]?\d+(?:[._]\d+)?", re.ASCII)
+"""The release of torch in a library's name, such as ``_torch24-cuda.so``."""
 _CODE_ALONE = ".fatbin"
 _TRIED = 4
 """The number of libraries to read in part per wheel, largest first."""
@@ -97,6 +99,8 @@ class PackageReader:
         self._has_runtime = any(map(_RUNTIME.search, wheel.members))
         self._code: dict[str, _LibraryReader] = {}
         members = load_members()
+        # Such a package selects its library at run time.
+        self._is_per_torch = has_library_per_torch(wheel.members)
         matches = members.match_libraries(package, wheel.members)
         self._is_per_cuda = members.has_library_per_cuda(package)
         if self._is_per_cuda:
@@ -193,6 +197,7 @@ class PackageReader:
         facts = {
             **asdict(needs),
             "codes": codes,
+            "torch": TorchNeeds("ordinary") if self._is_per_torch else needs.torch,
             "unread": (*unread, *(one.name for one in read if not one.is_read)),
             "cudas": _folder_cuda_majors(wheel.members)
             or built_cuda_majors(needs.cudas, opens, of_ptx),
@@ -280,6 +285,12 @@ def find_deciding_libraries(
 def remove_cuda_label(package: str) -> str:
     """Return a name without its CUDA label: ``cupy`` of ``cupy-cuda12x``."""
     return _CUDA_IN_NAME.sub("", package)
+
+
+def has_library_per_torch(names: Iterable[str]) -> bool:
+    """Return whether libraries differ only by the torch in their names."""
+    libraries = {_PYTHON.sub("", name) for name in filter(_LIBRARY.fullmatch, names)}
+    return len(libraries) > len({_TORCH.sub("", name) for name in libraries})
 
 
 def _list_libraries(names: Iterable[str]) -> Collection[str]:

@@ -73,7 +73,7 @@ class Knowledge(Value):
     """The prebuilt file of each extension that a package requires."""
 
     unbuildable: Mapping[str, InstallationError] = field(default_factory=dict)
-    """The failed builds of packages that another build of torch may not need."""
+    """Failed builds of packages that another build of torch may not need."""
 
     before_torch: tuple[str, ...] = ()
     """Dependencies that uv decides before torch, because of their CUDA."""

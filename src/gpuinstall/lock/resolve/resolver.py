@@ -210,7 +210,7 @@ class Resolver:
         return best
 
     def _find_later_builds(self, resolution: UvResolution) -> list[str]:
-        """Return the builds of later torch versions that all packages allow."""
+        """Return builds of later torch versions that all packages allow."""
         limits = [
             one
             for package in resolution.versions

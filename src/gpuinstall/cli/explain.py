@@ -25,6 +25,7 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.diagnose.explanation import Explanation, explain_text
+from gpuinstall.diagnose.predicates import LocalFact
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import create_hint_placeholders, is_virtual
 from gpuinstall.machine.probe import read_machine
@@ -74,25 +75,26 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
 
 
 def _show_causes(terminal: Terminal, explanation: Explanation) -> None:
-    causes = (*explanation.causes, *explanation.lookalikes)
-    for number, cause in enumerate(causes):
+    for number, cause in enumerate(explanation.causes):
         if number:
             terminal.print_line()
-        _show_cause(terminal, cause, explanation.confirmed.get(cause.id))
-    if not causes and not explanation.refuted:
+        _show_cause(terminal, cause, explanation.facts.get(cause.id))
+    if not explanation.causes and not explanation.refuted:
         terminal.print_line("gpuinstall does not recognize a failure in this text.")
         rows = [("do", f"{_USAGE}   # the whole output")]
         terminal.print_rows(rows, LABEL_WIDTH)
 
 
-def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) -> None:
+def _show_cause(
+    terminal: Terminal, cause: RecognizedCause, fact: LocalFact | None
+) -> None:
     failures = load_failures()
     failure = failures.get(cause.id)
     rows: list[tuple[str, str | None]]
-    rows = [("seen", cause.evidence), ("here", fact), ("why", cause.why)]
+    here = fact and fact.message
+    rows = [("seen", cause.evidence), ("here", here), ("why", cause.why)]
     # The user requested the failure by its number, so there is no evidence.
-    degree = "certain: " if cause.is_certain else "possible: "
-    head = f"{degree if cause.evidence else ''}{cause.title}"
+    head = f"{cause.certainty}: {cause.title}" if cause.evidence else cause.title
     if failure is None:
         terminal.print_line(": not caused by the driver or the build", head=head)
     else:
@@ -102,7 +104,8 @@ def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) ->
             for key in failure.narrows[:MAX_LISTED_FAILURES]
         ]
         rows.append(("one of", "\n".join(narrower)))
-        rows.append(("check", None if cause.is_certain else failure.apart))
+        is_certain = cause.certainty == "certain"
+        rows.append(("check", None if is_certain else failure.apart))
     terminal.print_rows([*rows, ("do", "\n".join(cause.fix))], LABEL_WIDTH)
 
 
@@ -113,7 +116,8 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
         return
     if explanation.causes:
         terminal.print_line()
-    facts = {one.fact for one in refuted} - {*explanation.confirmed.values()}
+    facts = {fact.message for fact in explanation.facts.values() if not fact.holds}
+    facts -= {fact.message for fact in explanation.facts.values() if fact.holds}
     for fact in sorted(facts):
         terminal.print_line(fact)
     if explanation.causes:
@@ -127,16 +131,11 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
 
 
 def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
-    """Print the machine, its torch, and the libraries in the message."""
+    """Print the machine and its torch."""
     reading = explanation.reading
     torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
     here = f"{torch} in {reading.venv.name} · {format_machine(reading.machine)}"
     rows: list[tuple[str, str | None]] = [("here", here)]
-    for name, path in reading.libraries.items():
-        # The loader did not find a library outside its search path.
-        if path or reading.torch:
-            missing = f"no {name} in {reading.venv.name} or on the system"
-            rows.append(("found", path or missing))
     if explanation.is_elsewhere:
         rows.append(("", "the text mentions another torch, GPU, or system"))
     terminal.print_line()

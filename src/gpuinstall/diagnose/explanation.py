@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from os.path import isdir
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuinstall.base.codec import write
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.classify import (
     ORIGINS,
-    Circumstances,
+    Conditions,
     Match,
     RecognizedCause,
     causes_of,
@@ -20,13 +19,9 @@ from gpuinstall.catalog.failures.classify import (
     rank,
     requested,
 )
-from gpuinstall.catalog.failures.table import (
-    Failure,
-    load_failures,
-    load_lookalikes,
-)
+from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.catalog.failures.transcript import Transcript
-from gpuinstall.diagnose.predicates import gpu_placeholders, local_fact
+from gpuinstall.diagnose.predicates import LocalFact, gpu_placeholders, local_fact
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.wheels.needs import load_libraries
 
@@ -35,30 +30,19 @@ CONFIRMED = 0.95
 _GPU = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
-_MISSING = "missing library"
-_FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
 _TORCH = re.compile(
     r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have |\btorch===?|\btorch-)(\d+\.\d+\.\d+)(\+\w+)?"
 )
 _PLACES = {*ORIGINS} - {"conda"}
 
 
-class Refuted(Value):
-    """Cause of an error that facts about this machine refute."""
-
-    id: str
-    title: str
-    fact: str
-
-
 class Explanation(Value):
     """Causes of an error message, most likely first, and similar errors."""
 
     causes: tuple[RecognizedCause, ...]
-    refuted: tuple[Refuted, ...]
-    confirmed: Mapping[str, str]
-    """The facts that confirm causes, by failure ID."""
-    lookalikes: tuple[RecognizedCause, ...]
+    refuted: tuple[RecognizedCause, ...]
+    facts: Mapping[str, LocalFact]
+    """The facts of this machine that confirm or refute failures, by ID."""
     reading: LocalReading
     is_elsewhere: bool
     """Whether the text mentions another GPU, torch, or platform."""
@@ -67,28 +51,16 @@ class Explanation(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document of the explanation."""
+        facts: dict[str, dict[str, Any]] = {}
+        for entry, fact in self.facts.items():
+            row = facts.setdefault(
+                fact.message, {"fact": fact.message, "confirms": [], "refutes": []}
+            )
+            row["confirms" if fact.holds else "refutes"].append(entry)
         return {
             "causes": write(self.causes),
+            "machine": [*facts.values()],
             "refuted": write(self.refuted),
-            "confirmed": write(self.confirmed),
-            "lookalikes": write(self.lookalikes),
-            "here": self._here(),
-        }
-
-    def _here(self) -> dict[str, Any]:
-        reading = self.reading
-        torch, driver = reading.torch, reading.machine.driver
-        return {
-            "environment": str(reading.venv) if isdir(reading.venv) else None,
-            "torch": torch and torch.version,
-            "architectures": list(torch.build.code) if torch and torch.build else [],
-            "driver": str(driver.version) if driver and driver.version else None,
-            "gpus": [
-                {"name": gpu.label, "architecture": gpu.code_name}
-                for gpu in reading.machine.gpus
-            ],
-            "libraries": dict(reading.libraries),
-            "is_elsewhere": self.is_elsewhere,
         }
 
 
@@ -105,33 +77,35 @@ def explain_text(
         placeholders: The values of placeholders in commands.
     """
     transcript = Transcript(text)
-    circumstances = Circumstances(transcript)
-    comparison = Comparison(requested(transcript))
-    is_elsewhere = False
-    if not comparison.left:
-        reading = _with_libraries(circumstances, reading)
-        is_elsewhere = _is_elsewhere(circumstances, reading)
+    conditions = Conditions(transcript)
+    matches = requested(transcript)
+    facts: dict[str, LocalFact] = {}
+    is_elsewhere = not matches and _is_elsewhere(conditions, reading)
+    left: Sequence[Match] = matches
+    if not matches:
         if not is_elsewhere:
-            circumstances = Circumstances(transcript, _known(reading))
-        comparison = Comparison(find_matches(load_failures(), circumstances))
+            conditions = Conditions(transcript, _known(conditions, reading))
+        left = matches = find_matches(load_failures(), conditions)
         if not is_elsewhere:
-            comparison = _compare(comparison.left, reading)
-    machine = reading.machine
-    causes = rank(comparison.left)
+            left, facts = compare(matches, reading)
     words = {**(placeholders or {})}
+    causes = rank(left)
     if causes:
-        words |= library_placeholders(causes[0], circumstances, words)
+        words |= library_placeholders(causes[0], conditions, words)
     if not is_elsewhere:
         words |= gpu_placeholders(reading)
-    lookalikes = find_matches(load_lookalikes(), circumstances)
-    found = causes_of(causes, circumstances, machine, words, others=lookalikes)
-    if comparison.confirmed:
-        found = _with_local_fixes(found, circumstances, reading)
+    causes += find_matches(load_lookalikes(), conditions)
+    machine = reading.machine
+    found = causes_of(causes, conditions, machine, words)
+    refuted = [
+        match
+        for match in matches
+        if match.failure.id in facts and not facts[match.failure.id].holds
+    ]
     return Explanation(
-        found,
-        comparison.refuted,
-        comparison.confirmed,
-        causes_of(lookalikes, circumstances, machine, words, others=causes),
+        tuple(_with_local_fix(cause, facts, reading) for cause in found),
+        causes_of(refuted, conditions, machine, words),
+        facts,
         reading,
         is_elsewhere,
         transcript.unread,
@@ -139,50 +113,34 @@ def explain_text(
 
 
 def library_placeholders(
-    match: Match, circumstances: Circumstances, known: Mapping[str, str]
+    match: Match, conditions: Conditions, known: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the package of the CUDA library in a message.
 
     Args:
         match: The failure with the message.
-        circumstances: The circumstances of the text.
+        conditions: The conditions that the text meets.
         known: The values of placeholders for the environment.
     """
-    values = circumstances.placeholders
-    closest = Circumstances(match.evidence).placeholders_of(True)
-    library = closest.get("library") or values.get("library", "")
+    values = conditions.placeholders | Conditions(match.evidence).placeholders_of(True)
+    library = values.get("library", "")
     libraries = load_libraries()
     # cublas64_13.dll is libcublas on Linux.
     row = libraries.row(re.sub(r"^(?:lib)?([a-z]\w*?)(64_|\.).*", r"lib\1", library))
     if row is None:
         return {}
-    of_environment = known.get("cuda", "").partition(".")[0]
-    major = libraries.cuda(library) or int(
-        values.get("cuda-major") or of_environment or 0
-    )
+    cuda = values.get("cuda-major") or known.get("cuda", "").partition(".")[0]
+    major = libraries.cuda(library) or int(cuda or 0)
     package = row.package_for(major or None)
-    if package is None:
-        package = row.package.format(cuda="<CUDA major>")
+    package = package or row.package.format(cuda="<CUDA major>")
     version = re.search(r"cudnn\w*(?:\.so\.|64_)(\d)", library)
     return {"package": f"'{package}=={version[1]}.*'" if version else package}
 
 
-def _with_libraries(
-    circumstances: Circumstances, reading: LocalReading
-) -> LocalReading:
-    """Add the local paths of libraries that the text reports as missing."""
-    names = set[str]()
-    for observation in circumstances.observations:
-        if observation.name.startswith(_MISSING):
-            names.update(_FILE.findall(observation.quotation))
-    paths = {name: reading.find_library(name) for name in sorted(names)}
-    return replace(reading, libraries=paths)
-
-
-def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
+def _is_elsewhere(conditions: Conditions, reading: LocalReading) -> bool:
     """Return whether a text mentions another torch, GPU, or platform."""
     machine, torch = reading.machine, reading.torch
-    text = "\n".join(circumstances.transcript.lines).lower()
+    text = "\n".join(conditions.transcript.lines).lower()
     versions = set(_TORCH.findall(text))
     if torch and versions:
         version, _, label = torch.version.partition("+")
@@ -194,86 +152,63 @@ def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
     if gpus and not any(gpu in names for gpu in gpus):
         return True
     places = {*known_of(machine), machine.environment.container or ""}
-    return any(circumstances.hold(place) for place in _PLACES - places)
+    return any(conditions.hold(place) for place in _PLACES - places)
 
 
-def _known(reading: LocalReading) -> list[str]:
+def _known(conditions: Conditions, reading: LocalReading) -> list[str]:
     """Return the conditions of failures that are true on this machine."""
     known = [*known_of(reading.machine)]
-    major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
     if reading.environ.get("HSA_OVERRIDE_GFX_VERSION"):
         known.append("gfx-override")
     if reading.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}:
         known.append("devices-hidden")
-    for name in reading.libraries:
-        found = load_libraries().cuda(name)
-        if major and found:
-            is_same = str(found) == major
-            known.append("same-cuda-major" if is_same else "other-cuda-major")
+    major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
+    library = load_libraries().cuda(conditions.placeholders.get("library", ""))
+    if major and library:
+        is_same = str(library) == major
+        known.append("same-cuda-major" if is_same else "other-cuda-major")
     return known
 
 
-def _find_causes(failure: Failure, reading: LocalReading) -> list[str]:
-    """Return the faults of this machine that have a failure as consequence."""
-    return [
-        problem.id
-        for problem in reading.machine.problems
-        if problem.blocking
-        and problem.id
-        and failure.id in load_failures()[problem.id].consequences
-    ]
+def compare(
+    matches: Sequence[Match], reading: LocalReading
+) -> tuple[Sequence[Match], dict[str, LocalFact]]:
+    """Remove failures that this machine refutes, and prefer confirmed ones.
 
-
-def _with_local_fixes(
-    causes: Sequence[RecognizedCause],
-    circumstances: Circumstances,
-    reading: LocalReading,
-) -> tuple[RecognizedCause, ...]:
-    """Use the fixes of this machine's faults, if the text selects none."""
-    fixes = {
-        problem.id: tuple(map(str, problem.fixes))
-        for problem in reversed(reading.machine.problems)
-        if problem.blocking
-    }
-    return tuple(
-        replace(cause, fix=fixes[cause.id])
-        if cause.id in fixes and not circumstances.selects_fix(cause.id)
-        else cause
-        for cause in causes
-    )
-
-
-class Comparison(NamedTuple):
-    """Failures that match a text, after a comparison with this machine."""
-
-    left: Sequence[Match]
-    refuted: tuple[Refuted, ...] = ()
-    confirmed: Mapping[str, str] = {}
-
-
-def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
-    """Remove failures that this machine refutes, and prefer confirmed ones."""
+    Returns:
+        The other failures, and the facts of this machine by failure ID.
+    """
+    facts = {}
     left = []
-    deciding = []
-    refuted = []
-    confirmed = {}
+    confirmed = []
     for match in matches:
-        failure = match.failure
-        fact = local_fact(failure, reading)
+        fact = local_fact(match.failure, reading)
         if fact is None:
             left.append(match)
-        elif fact.holds:
-            confirmed[failure.id] = fact.message
-            deciding.append(match._replace(weight=max(match.weight, CONFIRMED)))
-        else:
-            refuted.append(Refuted(failure.id, failure.title, fact.message))
+            continue
+        facts[match.failure.id] = fact
+        if fact.holds:
+            confirmed.append(match._replace(weight=max(match.weight, CONFIRMED)))
+    if confirmed:
+        return confirmed, facts
     # If the text shows only symptoms or consequences, report the faults of this machine that cause them.
-    if not deciding:
-        for match in [one for one in left if not one.failure.is_symptom] or left:
-            for entry in match.failure.narrows or _find_causes(match.failure, reading):
-                cause = match._replace(failure=load_failures()[entry])
-                fact = local_fact(cause.failure, reading)
-                if fact and fact.holds and entry not in confirmed:
-                    confirmed[entry] = fact.message
-                    deciding.append(cause)
-    return Comparison(deciding or left, tuple(refuted), confirmed)
+    faults = {one.id for one in reading.machine.problems if one.id and one.blocking}
+    for match in [one for one in left if not one.failure.is_symptom] or left:
+        failure = match.failure
+        for entry in failure.narrows or sorted(faults.intersection(failure.unless)):
+            cause = match._replace(failure=load_failures()[entry])
+            fact = local_fact(cause.failure, reading)
+            if fact and fact.holds and entry not in facts:
+                facts[entry] = fact
+                confirmed.append(cause)
+    return confirmed or left, facts
+
+
+def _with_local_fix(
+    cause: RecognizedCause, facts: Mapping[str, LocalFact], reading: LocalReading
+) -> RecognizedCause:
+    """Use the fix of this machine's fault, if it confirms a cause."""
+    for problem in reading.machine.problems:
+        if problem.id == cause.id and problem.blocking and cause.id in facts:
+            return replace(cause, fix=tuple(map(str, problem.fixes)))
+    return cause

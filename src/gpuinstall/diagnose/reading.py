@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -25,7 +24,6 @@ from gpuinstall.wheels.learned.store import load_extended_catalog
 from gpuinstall.wheels.torch_wheel import LISTING_LIBRARIES, parse_version
 
 _MIB = 1 << 20
-_LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/lib64")
 
 
 class InstalledTorch(Value):
@@ -45,9 +43,6 @@ class LocalReading(Value):
     packages: tuple[InstalledPackage, ...] = ()
     torch: InstalledTorch | None = None
     environ: Mapping[str, str] = field(default_factory=os.environ.copy)
-    libraries: Mapping[str, str | None] = {}
-    """Paths of libraries that an error message mentions; None if not found."""
-
     catalog: Catalog = field(default_factory=load_extended_catalog)
 
     @property
@@ -80,19 +75,6 @@ class LocalReading(Value):
                 if build.torch == public and build.backend == backend:
                     return InstalledTorch(version, backend, build)
         return InstalledTorch(version, backend)
-
-    def find_library(self, name: str) -> str | None:
-        """Return the path of a library in the environment or on the system."""
-        for folder in packages_folders(self.venv):
-            # torch, NVIDIA's wheels, and auditwheel use these folders.
-            for pattern in ("torch/lib", "nvidia/*/lib", "*.libs"):
-                for path in folder.glob(f"{pattern}/{name}"):
-                    return str(path)
-        listed = self.environ.get("LD_LIBRARY_PATH", "").split(":")
-        arch = f"{self.machine.arch}-linux-gnu"
-        usual = [f"{folder}/{arch}" for folder in _LOADER_FOLDERS[:2]]
-        places = (*filter(None, listed), *_LOADER_FOLDERS, *usual)
-        return shutil.which(name, os.F_OK, os.pathsep.join(places))
 
 
 def read_environment(venv: Path, machine: Machine) -> LocalReading:

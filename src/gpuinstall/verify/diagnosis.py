@@ -11,7 +11,7 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.failures.classify import Circumstances, classify, known_of
+from gpuinstall.catalog.failures.classify import Conditions, classify, known_of
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import create_hint_placeholders
@@ -73,8 +73,8 @@ class Verification(Value):
         """
         closest = code_told(message) or entry
         problem = load_problems().get(closest or "")
-        circumstances = Circumstances(message, known_of(self.machine))
-        context = circumstances.fix_context(self.machine)
+        conditions = Conditions(message, known_of(self.machine))
+        context = conditions.fix_context(self.machine)
         context = context.knowing(**create_hint_placeholders(self.run.python), **words)
         return CheckResult(
             name,

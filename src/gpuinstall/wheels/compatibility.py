@@ -168,7 +168,7 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
         why = rule(row, gpus)
         if why:
             return GpuVerdict(why)
-    if row.depth < Depth.PART:
+    if row.depth < Depth.TABLES or (row.depth < Depth.PART and row.unread):
         return GpuVerdict(is_settled=False)
     why, is_certain = find_unsupported_gpus(row, gpus)
     if is_certain:

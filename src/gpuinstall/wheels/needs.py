@@ -48,6 +48,8 @@ patchelf moves the tables to the end (torch-projectors 0.13.1, 12 MB).
 _LARGE_INFLATED = 512 << 20
 _MAX_LIBRARIES = 32
 """The maximum number of libraries to read in a wheel, largest first."""
+_FATBIN_SECTION = b"\0.nv_fatbin\0"
+"""The name of the section with GPU code."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """The hash in the name of a library that auditwheel bundles."""
 
@@ -344,6 +346,8 @@ class TableCache:
         self.wheel = wheel
         self._read: dict[str, tuple[Elf | None, set[str]]] = {}
         self._large = _LARGE
+        self.has_code = False
+        """Whether a library that was read whole has GPU code in a section."""
 
     def read(self, path: str, *, whole: bool) -> tuple[Elf | None, set[str]]:
         """Return a library's tables and the libraries in its strings.
@@ -372,6 +376,7 @@ class TableCache:
                 data = self.wheel.read_whole(path)
                 elf = read_elf(data, whole=True)
                 self._large -= size
+                self.has_code |= data.find(_FATBIN_SECTION) >= 0
         if data:
             opened = load_libraries().find_opened(data)
         self._read[path] = elf, opened
@@ -384,6 +389,7 @@ def read_needs(
     *,
     to_the_end: bool = False,
     is_all: bool = True,
+    with_bundled: bool = True,
 ) -> tuple[Needs, Collection[str]]:
     """Read the needs of libraries and of the bundled libraries they load.
 
@@ -393,6 +399,7 @@ def read_needs(
         to_the_end: Whether to read large libraries whole if their beginning has no
             tables.
         is_all: Whether ``libraries`` contains all deciding libraries.
+        with_bundled: Whether to read the bundled libraries.
 
     Returns:
         The needs, and the paths of all these libraries.
@@ -416,7 +423,7 @@ def read_needs(
         opened |= strings
         for need in elf.needs if elf else ():
             library = by_name.get(need)
-            if library and library not in elves:
+            if with_bundled and library and library not in elves:
                 elves[library] = None
                 # The outer loop also reads this library.
                 waiting.append(library)

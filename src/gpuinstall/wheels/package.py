@@ -36,6 +36,8 @@ _PYTHON = re.compile(r"(?<=\.)(cpython-|cp|pypy)\d+t?(?=-)", re.ASCII)
 _TORCH = re.compile(r"(?<=torch)[-_]?\d+(?:[._]\d+)?", re.ASCII)
 """The release of torch in a library's name, such as ``_torch24-cuda.so``."""
 _CODE_ALONE = ".fatbin"
+_OF_GPUS = re.compile(r"cuda|cublas|cudnn|nccl|torch|\.fatbin|cubin", re.IGNORECASE)
+"""Words in the names of files for GPUs."""
 _TRIED = 4
 """The number of libraries to read in part per wheel, largest first."""
 _LITTLE = 16 << 20
@@ -98,6 +100,7 @@ class PackageReader:
         self._tables = TableCache(wheel)
         self._has_runtime = any(map(_RUNTIME.search, wheel.members))
         self._code: dict[str, _LibraryReader] = {}
+        self._has_sign = may_have_code or any(map(_OF_GPUS.search, wheel.members))
         members = load_members()
         # Such a package selects its library at run time.
         self._is_per_torch = has_library_per_torch(wheel.members)
@@ -118,9 +121,15 @@ class PackageReader:
             needs = Needs(torch=TorchNeeds())
             return self._collect_facts(needs, unread=self._deciding)
         names = self._sort_by_size(self._matched or self._linked)
-        is_all = len(names) <= _TRIED
-        needs, _ = read_needs(self._tables, names[:_TRIED], is_all=is_all)
-        return self._collect_facts(needs, unread=names)
+        has_sign = self._has_sign
+        is_all = len(names) <= _TRIED or not has_sign
+        needs, _ = read_needs(
+            self._tables, names[:_TRIED], is_all=is_all, with_bundled=has_sign
+        )
+        if self._may_use_gpus(needs) or has_sign or not needs.torch.is_known:
+            return self._collect_facts(needs, unread=names)
+        # Neither the names nor the largest libraries indicate GPU code.
+        return self._collect_facts(needs)
 
     def read_code(self, *, whole: bool) -> WheelFacts:
         """Read the needs and the GPU code of the wheel; raise WheelError."""
@@ -143,6 +152,10 @@ class PackageReader:
             self._code[name].read(whole=whole)
         return self._collect_facts(needs, libraries, unread)
 
+    def _may_use_gpus(self, needs: Needs) -> bool:
+        """Return whether the libraries need CUDA or contain GPU code."""
+        return needs.is_for_gpus or self._has_runtime or self._tables.has_code
+
     def _sort_by_size(self, libraries: Iterable[str]) -> list[str]:
         sizes = self._wheel.members
         return sorted(libraries, key=lambda name: (-sizes[name].file_size, name))
@@ -153,7 +166,7 @@ class PackageReader:
         """Return the files whose GPU code determines compatibility."""
         if self._is_per_cuda:
             return self._deciding
-        if not (needs.is_for_gpus or self._has_runtime or self._may_have_code):
+        if not (self._may_use_gpus(needs) or self._may_have_code):
             return ()
         if self._matched or (self._linked and not self._deciding):
             return self._matched[:1]

@@ -9,8 +9,9 @@ import pytest
 
 from gpuinstall.base.advice import expand_hint
 from gpuinstall.base.text import join_names
-from gpuinstall.catalog.failures.problems import load_packages, load_repositories
+from gpuinstall.catalog.failures.problems import load_packages
 from gpuinstall.catalog.failures.table import (
+    Step,
     load_failures,
     load_lookalikes,
     load_problems,
@@ -91,11 +92,10 @@ def catalogue_steps():
     entries = [*load_failures().values(), *load_lookalikes().values()]
     tables = [entry.fix for entry in entries]
     tables += [kind.fix for kind in load_problems().values() if kind.fix]
-    steps = [*chain(*load_repositories().values())]
+    tables += load_packages().values()
+    steps: list[Step] = []
     for table in tables:
         steps += chain(*table.commands.values())
-    for row in load_packages():
-        steps += row.steps
     return steps
 
 

@@ -11,7 +11,7 @@ from gpuinstall.base.versions import Backend, find_torch_backend
 from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.diagnose.explanation import explain_text
-from gpuinstall.diagnose.predicates import PREDICATES, idle
+from gpuinstall.diagnose.predicates import PREDICATES, LocalFact, idle
 from gpuinstall.diagnose.reading import InstalledTorch, LocalReading
 from tests.unit.catalog.failures.held_out import answers
 from tests.unit.plan.machines import card, machine
@@ -114,7 +114,7 @@ def test_finding_of_this_machine_decides_cause_and_fix(text, entry, code):
 
     assert [cause.id for cause in explanation.causes] == [entry]
     assert explanation.causes[0].fix == ("the machine's fix",)
-    assert explanation.confirmed == {entry: "found"}
+    assert explanation.facts == {entry: LocalFact(True, "found")}
 
 
 def test_note_about_this_machine_decides_no_cause():
@@ -130,7 +130,8 @@ def test_refuted_cause_mentions_torch_and_the_gpu():
         "the installed torch 2.13.0+cu130 has code for this RTX 5090: "
         "the error comes from an extension or from another environment"
     )
-    assert {one.fact for one in explain_text(NO_KERNEL, reading).refuted} == {expected}
+    (fact,) = explain_text(NO_KERNEL, reading).to_dict()["machine"]
+    assert fact == {"fact": expected, "confirms": [], "refutes": ["F37", "F38"]}
 
 
 def test_failure_table_predicates_match_defined_functions():
@@ -151,7 +152,8 @@ def test_machine_facts_do_not_confirm_wrong_causes(facts):
     wrong = []
     for answer in answers()[::3]:
         causes = explain_text(answer.text, reading).causes
-        is_new = causes and causes[0].is_certain and not answer.is_certain
+        is_certain = causes and causes[0].certainty == "certain"
+        is_new = is_certain and not answer.is_certain
         if is_new and causes[0].id not in answer.right:
             wrong.append((answer.text, answer.named, causes[0]))
     assert wrong == []

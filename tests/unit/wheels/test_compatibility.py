@@ -162,6 +162,10 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
         ({"codes": "a sm_80", "unread": ("some/a.so",), "depth": Depth.WHOLE}, True),
         ({"codes": "a sm_70, b sm_80", "unread": ("some/a.so",)}, False),
         ({"codes": "a sm_70, b sm_80", "depth": Depth.WHOLE}, True),
+        # The tables show that the libraries have no GPU code.
+        ({"torch": TorchNeeds("none"), "depth": Depth.TABLES}, True),
+        ({"unread": ("some/a.so",), "depth": Depth.TABLES}, False),
+        ({"depth": Depth.METADATA}, False),
     ],
 )
 def test_inspection_continues_until_gpu_verdict_is_settled(fields, is_settled):
@@ -180,8 +184,9 @@ def test_wheel_reading_stops_once_compatibility_is_known(cuda, deepest):
     def readings(_build):
         for depth in Depth:
             depths.append(depth)
-            torch = TorchNeeds("none")
-            yield reading(cuda=cuda, torch=torch, codes="a sm_89", depth=depth)
+            unread = ("some/a.so",) if depth < Depth.PART else ()
+            fields = {"torch": TorchNeeds("none"), "unread": unread, "depth": depth}
+            yield reading(cuda=cuda, codes="a sm_89", **fields)
 
     inspector = inspector_for("RTX 4090")
     inspector.inspect(WHEEL, readings, Context())

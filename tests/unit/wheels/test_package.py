@@ -306,6 +306,42 @@ def test_package_with_bundled_runtime_is_searched_for_code(tmp_path):
         assert found == {"some/own.so": ("sm_80",)}
 
 
+@pytest.mark.parametrize(
+    ("more", "is_whole"),
+    [
+        ({}, True),
+        ({"av.libs/libcudart-c64a25f3.so.12": b""}, False),
+        ({"av/kernels.cubin": b""}, False),
+    ],
+)
+def test_wheel_without_gpu_signs_is_read_partly(tmp_path, more, is_whole):
+    names = [f"other_{number}" for number in range(16)]
+    module = native_library(
+        tmp_path / "m.so", needs=["libavcodec-0b3e2b5d.so.62"], undefined=names
+    )
+    files = {f"av/_{number}.so": module.read_bytes() for number in range(12)}
+    bundled = "av.libs/libavcodec-0b3e2b5d.so.62"
+    packed = Bytes(archive({**files, bundled: library(size=900_000), **more}))
+    wheel = WheelReader(packed)
+    facts = PackageReader(wheel, "av", may_have_code=False).read_tables()
+
+    assert facts.is_whole == is_whole
+    # Without such a sign, libraries of other projects are not read.
+    assert (wheel.bytes_read < 200_000) == is_whole
+
+
+def test_gpu_code_in_a_section_is_found(tmp_path):
+    names = [f"other_{number}" for number in range(16)]
+    section = fatbin("sm_80") * 3 + b"\0.nv_fatbin\0"
+    module = native_library(tmp_path / "m.so", code=section, undefined=names)
+    wheel = WheelReader(Bytes(archive({"some/own.so": module.read_bytes()})))
+    reader = PackageReader(wheel, "some", may_have_code=False)
+
+    assert not reader.read_tables().is_whole
+    [code] = reader.read_code(whole=False).codes
+    assert code.architectures == ("sm_80",)
+
+
 def test_separate_gpu_code_files_are_read():
     files = {
         "some/kernels/gemm.fatbin": fatbin("sm_70 sm_80"),

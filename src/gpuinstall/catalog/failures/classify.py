@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
@@ -22,11 +22,8 @@ from gpuinstall.catalog.failures.transcript import Passage, Transcript
 
 RELIABLE = 0.9
 """The minimum weight of a sign whose cause is considered certain."""
-LEAST_WEIGHT = 0.25
 LEAST_ODDS = 0.1
 """The minimum odds of a reported cause, relative to the likeliest."""
-CONSEQUENCE_DISCOUNT = 0.6
-"""The factor for the weight of a failure that is a consequence of another."""
 MAX_CAUSES = 3
 
 # The systems in which a text may originate, the innermost first.
@@ -69,7 +66,7 @@ _ANOTHER_BUILD = (
     "compile it for them; torch is no part of it"
 )
 # A failure ID, or a message of gpuinstall that ends with one: "error: … [F38]".
-_NUMBER = re.compile(r"(?:.*\[F|F?)(?P<number>\d{1,4})\]?", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:.*\[F|F?)(\d{1,4})\]?", re.IGNORECASE)
 
 
 class RecognizedCause(Value):
@@ -78,22 +75,11 @@ class RecognizedCause(Value):
     id: str
     title: str
     why: str
-    is_certain: bool
-    """Whether the message states the cause, without counterevidence."""
+    certainty: Literal["certain", "possible"]
+    """A cause is certain if the message states it, without counterevidence."""
     evidence: str
     """The lines of the text that indicate the failure."""
     fix: tuple[str, ...]
-
-
-class Observation(NamedTuple):
-    """A fact that one line of a text shows, such as a missing library."""
-
-    name: str
-    """The kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""
-    line: int
-    """The line number in the text, from 1."""
-    quotation: str
-    """The line of the text."""
 
 
 class Match(NamedTuple):
@@ -120,40 +106,32 @@ def classify(
         here: The machine of the user, if ``machine`` is unknown. It affects only the
             commands of fixes.
     """
-    circumstances = Circumstances(text, known_of(machine) if machine else ())
-    matches = requested(circumstances.transcript)
+    conditions = Conditions(text, known_of(machine) if machine else ())
+    matches = requested(conditions.transcript)
     if not matches:
-        matches = rank(find_matches(table.load_failures(), circumstances))
-    return causes_of(matches, circumstances, machine or here)
+        matches = rank(find_matches(table.load_failures(), conditions))
+    return causes_of(matches, conditions, machine or here)
 
 
 def requested(transcript: Transcript) -> list[Match]:
     """Return the failure whose ID is the whole text, if any."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
-    failures = table.load_failures()
-    entry = f"F{number['number']:0>2}" if number else ""
-    if entry not in failures:
-        return []
-    return [Match(failures[entry], weight=1.0, evidence="", line=1)]
+    failure = table.load_failures().get(f"F{number[1]:0>2}") if number else None
+    return [Match(failure, weight=1.0, evidence="", line=1)] if failure else []
 
 
 def rank(matches: Sequence[Match]) -> list[Match]:
     """Select the likely causes among the matches, likeliest first.
 
-    Symptoms are included only if there is no other cause. A consequence of another
-    cause has a lower weight.
+    Symptoms are included only if there is no other cause. Consequences of another
+    cause are omitted.
     """
     causes = [match for match in matches if not match.failure.is_symptom] or matches
-    consequences = {one for match in causes for one in match.failure.consequences}
-    weighed = []
-    for match in causes:
-        weight = match.weight
-        if match.failure.id in consequences:
-            weight *= CONSEQUENCE_DISCOUNT
-        if weight >= LEAST_WEIGHT:
-            weighed.append(match._replace(weight=weight))
-    weighed.sort(key=lambda match: (-match.weight, match.line))
-    return [one for one in weighed if _odds(one) >= LEAST_ODDS * _odds(weighed[0])]
+    found = {match.failure.id for match in causes}
+    causes = [match for match in causes if found.isdisjoint(match.failure.unless)]
+    causes.sort(key=lambda match: (-match.weight, match.line))
+    likely = [one for one in causes if _odds(one) >= LEAST_ODDS * _odds(causes[0])]
+    return likely[:MAX_CAUSES]
 
 
 def _odds(match: Match) -> float:
@@ -162,95 +140,101 @@ def _odds(match: Match) -> float:
 
 def causes_of(
     matches: Sequence[Match],
-    circumstances: Circumstances,
+    conditions: Conditions,
     machine: Machine | None,
     placeholders: Mapping[str, str] | None = None,
-    *,
-    others: Sequence[Match] = (),
 ) -> tuple[RecognizedCause, ...]:
     """Return the recognized causes with fixes for one machine.
 
     Args:
-        matches: The failures.
-        circumstances: The circumstances of the text.
+        matches: The failures and similar errors. Only a single one can be certain.
+        conditions: The conditions that the text meets.
         machine: The machine whose commands are selected, if known.
         placeholders: The values of placeholders for the environment.
-        others: Other possible causes. If there are any, no cause is certain.
     """
-    if not matches:
-        return ()
-    context = circumstances.fix_context(machine)
-    context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
+    context = conditions.fix_context(machine)
     words = placeholders or {}
-    python = circumstances.placeholders.get("python", words.get("python"))
+    python = conditions.placeholders.get("python", words.get("python"))
     # The text is about another environment.
     if python != words.get("python"):
         words = {name: words[name] for name in words.keys() - _OF_ENVIRONMENT}
-    is_only = len(matches) == 1 and not others
-    is_certain = is_only and circumstances.confirm(matches[0])
     causes = []
-    for match in matches[:MAX_CAUSES]:
+    for match in matches:
         failure = match.failure
+        is_certain = len(matches) == 1 and conditions.confirm(match)
         # Prefer placeholders from the lines that show the failure.
-        closest = Circumstances(match.evidence).placeholders_of(True)
+        closest = Conditions(match.evidence).placeholders_of(True)
         commands = fix(failure.id, context.knowing(**closest).knowing(**words))
         cause = RecognizedCause(
             failure.id,
             failure.title,
-            circumstances.why(failure),
-            is_certain=is_certain,
+            conditions.why(failure),
+            certainty="certain" if is_certain else "possible",
             evidence=match.evidence,
-            fix=circumstances.for_program(commands),
+            fix=conditions.for_program(commands),
         )
         causes.append(cause)
     return tuple(causes)
 
 
-class Circumstances:
-    """The circumstances that hold for a text, evaluated when needed."""
+class Conditions:
+    """The conditions that a text meets."""
 
     def __init__(self, text: str | Transcript, known: Iterable[str] = ()) -> None:
         self.transcript = text if isinstance(text, Transcript) else Transcript(text)
-        self._known = dict.fromkeys(known, True)
+        self._known = {*known}
 
     @cached_property
-    def observations(self) -> list[Observation]:
-        """The observations in the lines of the text."""
-        found: dict[tuple[int, str], Observation] = {}
-        for kind in table.load_kinds():
-            for pattern in kind.says:
-                for passage in self.transcript.messages.passages(pattern):
-                    name = kind.name_of(passage.match)
-                    seen = Observation(name, passage.line, passage.quotation)
-                    found.setdefault((passage.line, name), seen)
-        return sorted(found.values(), key=lambda seen: seen.line)
+    def passages(self) -> dict[str, Passage]:
+        """The first lines that show each condition, in their order."""
+        found: dict[str, Passage] = {}
+        for row in table.load_conditions():
+            for passage in self._search(row):
+                name = row.name_of(passage.match)
+                if name and (name not in found or passage.line < found[name].line):
+                    found[name] = passage
+        return dict(sorted(found.items(), key=lambda item: item[1].line))
+
+    def _search(self, row: table.Condition) -> Iterator[Passage]:
+        for pattern in row.says:
+            yield from self.transcript.messages.passages(pattern)
+        yield from filter(None, map(self.transcript.find, row.runs))
+
+    @cached_property
+    def placeholders(self) -> dict[str, str]:
+        """The values in the text for placeholders of fixes."""
+        return self.placeholders_of(False)
+
+    def placeholders_of(self, line: bool) -> dict[str, str]:
+        """Return the values of placeholders, from a line or from the text."""
+        values: dict[str, str] = {}
+        for row in table.load_conditions():
+            is_read = row.fills and row.of_line >= line
+            passage = next(self._search(row), None) if is_read else None
+            for placeholder, template in row.fills.items():
+                value = passage and passage.expand(template)
+                if value:
+                    values.setdefault(placeholder, value)
+        return values
 
     def hold(self, name: str) -> bool:
-        """Return whether a circumstance or observation holds for the text."""
-        if name not in self._known:
-            self._known[name] = self._is_shown(name)
-        return self._known[name]
+        """Return whether the text meets a condition or fills a placeholder."""
+        return name in self._known or name in self.passages or name in self.placeholders
 
     def meet(self, condition: str) -> bool:
         """Return whether the text meets a condition of a sign."""
         name = condition.removeprefix("!")
         return self.hold(name) == (name == condition)
 
-    def _is_shown(self, name: str) -> bool:
-        patterns = table.load_circumstances().get(name)
-        if patterns is None:
-            return any(observation.name == name for observation in self.observations)
-        return any(map(self.transcript.find, patterns))
-
-    def locate(self, sign: table.Sign) -> Passage | Observation | None:
+    def locate(self, sign: table.Sign) -> Passage | None:
         """Return the first line of the text with a sign."""
         if sign.says:
             return self.transcript.messages.find(sign.says)
         if sign.runs:
             return self.transcript.find(sign.runs)
-        for observation in self.observations:
-            if sign.sees and sign.sees.fullmatch(observation.name):
-                return observation
+        for name, passage in self.passages.items():
+            if sign.sees and sign.sees.fullmatch(name):
+                return passage
         return None
 
     def confirm(self, match: Match) -> bool:
@@ -279,23 +263,17 @@ class Circumstances:
         systems = [name for name in ORIGINS if self.hold(name)]
         if systems or "distribution" in self.placeholders or self.hold("native-linux"):
             context = replace(context, keys=self._keys_told(systems, machine))
-        context = replace(context, is_about=self._is_about)
+        context = replace(
+            context, is_about=self._is_about, is_legacy=self.hold("legacy-gpu")
+        )
         if self.is_of_another_program:
             # Without torch, no version determines the toolkit.
             context = context.knowing(cuda="12.9", toolkit="12-9")
         return context.knowing(**self.placeholders)
 
-    def selects_fix(self, entry: str) -> bool:
-        """Return whether the text selects a more specific fix of a failure."""
-        return any(map(self._is_about, table.load_failures()[entry].fix.commands))
-
     def _is_about(self, key: str) -> bool:
         """Return whether a key of a fix is a subject of the text."""
-        if key in ORIGINS:
-            return False
-        # If a circumstance and a placeholder have the same name, the circumstance decides.
-        is_told = key in self.placeholders and key not in table.load_circumstances()
-        return is_told or self.hold(key)
+        return key not in ORIGINS and self.hold(key)
 
     def _keys_told(
         self, systems: list[str], machine: Machine | None
@@ -317,7 +295,7 @@ class Circumstances:
     @property
     def is_of_another_program(self) -> bool:
         """Whether a program that does not use torch printed the text."""
-        return self.hold("other-asker") and not self.hold("torch")
+        return self.hold("other-asker") and not self.hold("torch-named")
 
     def for_program(self, commands: tuple[str, ...]) -> tuple[str, ...]:
         """Remove commands that install torch if the program lacks it."""
@@ -330,46 +308,25 @@ class Circumstances:
     def why(self, failure: table.Failure) -> str:
         """Return the description of a cause, with versions from the text."""
         for key, sentence in failure.why.items():
-            is_told = key in self.placeholders or self.hold(key)
-            if is_told and placeholders_in(sentence) <= self.placeholders.keys():
+            names = placeholders_in(sentence)
+            if self.hold(key) and names <= self.placeholders.keys():
                 return sentence.format_map(self.placeholders)
         return failure.cause
-
-    @cached_property
-    def placeholders(self) -> dict[str, str]:
-        """The values in the text for placeholders of fixes."""
-        return self.placeholders_of(False)
-
-    def placeholders_of(self, line: bool) -> dict[str, str]:
-        """Return the values of placeholders, from a line or from the text."""
-        values: dict[str, str] = {}
-        for row in table.load_readings():
-            if row.of_line < line or row.fills.keys() <= values.keys():
-                continue
-            passage = self.transcript.find(row.says)
-            if passage is None:
-                continue
-            spell = passage.spelled if row.of_line else passage.expand
-            for placeholder, template in row.fills.items():
-                value = spell(template)
-                if value:
-                    values.setdefault(placeholder, value)
-        return values
 
 
 def find_matches(
     failures: Mapping[str, table.Failure],
-    circumstances: Circumstances,
+    conditions: Conditions,
 ) -> list[Match]:
     """Find the failures whose signs a text contains."""
     matches = []
     for failure in failures.values():
         for sign in sorted(failure.signs, key=lambda sign: -sign.weight):
-            passage = circumstances.locate(sign)
+            passage = conditions.locate(sign)
             if (
                 passage
-                and all(map(circumstances.meet, sign.when))
-                and not any(map(circumstances.hold, failure.unless))
+                and all(map(conditions.meet, sign.when))
+                and not any(map(conditions.hold, failure.unless))
             ):
                 line, quotation = passage.line, passage.quotation
                 matches.append(Match(failure, sign.weight, quotation, line))
@@ -378,12 +335,12 @@ def find_matches(
 
 
 def known_of(machine: Machine) -> tuple[str, ...]:
-    """Return the circumstances that hold for a machine."""
+    """Return the conditions that hold for a machine."""
     return (*_of_platform(machine), *_of_gpus(machine))
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:
-    """Yield the circumstances that follow from a machine's platform."""
+    """Yield the conditions that follow from a machine's platform."""
     keys = FixContext.of_machine(machine).keys
     places = {"wsl", "container", "jetson", *OTHER_SYSTEMS}.intersection(keys)
     yield from places or {"native-linux"}
@@ -393,7 +350,7 @@ def _of_platform(machine: Machine) -> Iterator[str]:
 
 
 def _of_gpus(machine: Machine) -> Iterator[str]:
-    """Yield the circumstances that follow from driver, CUDA, and GPUs."""
+    """Yield the conditions that follow from driver, CUDA, and GPUs."""
     driver = machine.driver
     capabilities = sorted(
         filter(None, (gpu.compute_capability for gpu in machine.gpus))
@@ -406,7 +363,7 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         "newest": [] if is_mixed else [*capabilities[-1:]],
         "any": [*capabilities],
     }
-    for row in table.read_table("circumstances")["machine"]:
+    for row in table.read_table("conditions")["machine"]:
         low = version_key(row.get("from", "0"))
         high = version_key(row.get("below", "1000"))
         if any(low <= number < high for number in known[row["of"]]):

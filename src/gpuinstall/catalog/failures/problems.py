@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from itertools import product
 from typing import Any
 
 from gpuinstall.base.advice import Advice
@@ -20,7 +19,6 @@ from gpuinstall.catalog.failures.table import (
     load_lookalikes,
     load_problems,
     read_table,
-    rows_of,
 )
 
 ANYWHERE = "any"
@@ -93,7 +91,7 @@ def own_keys(
     """
     name = distribution or ""
     plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
-    release = re.search(r"\d+(\.\d+)?", name)
+    release = re.search(r"\d+", name)
     for family in load_distributions():
         if plain.startswith(family.names):
             keys = (family.key, family.manager, os)
@@ -233,15 +231,19 @@ def _steps(
         if context.is_about(key):
             return commands
     context = replace(context, is_legacy=context.is_legacy or is_legacy)
-    suffixes = [""]
-    if context.is_legacy:
-        suffixes = ["-legacy", ""]
+    suffixes = ["-legacy", ""] if context.is_legacy else [""]
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
-    own = _package_steps(table, context)
+    own: tuple[Step, ...] = ()
+    if ELSEWHERE.isdisjoint(context.keys):
+        for name in table.packages:
+            own += _steps(name, context)
+    if table.like:
+        # Restart only once, because a later step restarts the machine.
+        own = tuple(replace(step, restart=False) for step in own)
     if fitting:
         own += table.commands[fitting[0]]
-    elif table.before or not own:
+    else:
         for name in table.like:
             own += _steps(name, context)
     anywhere = table.commands.get(ANYWHERE, ())
@@ -250,24 +252,11 @@ def _steps(
     return table.commands.get(LINUX, ())
 
 
-def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
-    """Return the steps that install a fix's driver packages."""
-    defaults = read_table("distributions")["placeholders"]
-    branch = int(context.placeholders.get("branch", defaults["branch"]))
-    steps: list[Step] = []
-    for action in table.before + table.packages:
-        # Prefer the action for GPUs that current branches do not support.
-        names = (f"{action}-older", action) if context.is_legacy else (action,)
-        found = (_driver_steps(name, context.keys, branch) for name in names)
-        steps += next(filter(None, found), ())
-    if table.before:
-        # Restart only once, because a later step restarts the machine.
-        steps = [replace(step, restart=False) for step in steps]
-    return tuple(steps)
-
-
 def _table(what: str) -> tuple[FixTable, bool]:
     """Return the fix table of a code or failure."""
+    packages = load_packages().get(what)
+    if packages:
+        return packages, False
     kind = load_problems().get(what)
     if kind and kind.fix:
         return kind.fix, False
@@ -278,59 +267,13 @@ def _table(what: str) -> tuple[FixTable, bool]:
     return failure.fix, failure.legacy
 
 
-class DriverPackages(Value):
-    """The steps that install, update, or remove a driver on one system."""
-
-    system: str
-    """The system: a distribution, its release, or a package manager."""
-    action: str
-    steps: tuple[Step, ...]
-    checked: str
-    """How the package names were checked: see ``packages.toml``."""
-    to: int | None = None
-    """The newest driver branch with such packages, or None for all."""
-    first: str | None = None
-    """The package repository to add first, if any."""
-
-
 @cache
-def load_packages() -> tuple[DriverPackages, ...]:
-    """Load the steps for driver packages, in order of precedence."""
-    return rows_of(DriverPackages, "packages")
-
-
-@cache
-def load_repositories() -> Mapping[str, tuple[Step, ...]]:
-    """Load the steps that add each package repository."""
-    rows = read_table("packages")["repositories"]
-    return FixTable.from_document(rows, "repositories").commands
-
-
-def _driver_steps(
-    action: str,
-    keys: Sequence[str],
-    branch: int,
-) -> tuple[Step, ...]:
-    """Return the steps of a driver action on a system, if any.
-
-    Args:
-        action: The name of an action, such as ``install``.
-        keys: The keys of the context, the most specific first.
-        branch: The driver's branch.
-    """
-    if not ELSEWHERE.isdisjoint(keys):
-        return ()
-    for key, row in product((*keys, "linux"), load_packages()):
-        # A row for rhel-9 includes rhel-9.4.
-        is_system = key == row.system or key.startswith(f"{row.system}.")
-        has_branch = row.to is None or branch <= row.to
-        if row.action == action and is_system and has_branch:
-            repository = load_repositories().get(row.first or "", ())
-            return repository + row.steps
-    return ()
+def load_packages() -> Mapping[str, FixTable]:
+    """Load the steps for driver packages by action."""
+    rows = read_table("packages")
+    return {name: FixTable.from_document(row, name) for name, row in rows.items()}
 
 
 def _release(keys: Sequence[str]) -> str:
-    """Return the major release in a key such as ``debian-12``, or ""."""
-    releases = (key.partition("-")[2] for key in keys)
-    return next(filter(None, releases), "").partition(".")[0]
+    """Return the release in a key such as ``debian-12``, or ""."""
+    return next(filter(None, (key.partition("-")[2] for key in keys)), "")

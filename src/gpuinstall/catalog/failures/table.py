@@ -82,7 +82,7 @@ def _translated(piece: re.Match[str]) -> str:
 
 
 class Sign(Value):
-    """Sign of a failure: an observation, a message, or a command."""
+    """Sign of a failure: a message, a command, or a condition."""
 
     weight: float
     """How strongly the sign indicates the failure, from 0 to 1."""
@@ -91,9 +91,9 @@ class Sign(Value):
     runs: Pattern | None = None
     """The pattern of a command or of a variable assignment."""
     sees: Annotated[re.Pattern[str], re.compile] | None = None
-    """The pattern of the names of observations (``observations.toml``)."""
+    """The pattern of the names of conditions (``conditions.toml``)."""
     when: tuple[str, ...] = ()
-    """The circumstances and observations that the sign requires.
+    """The conditions that the sign requires.
 
     A name that starts with ``!`` rules out the sign.
     """
@@ -156,23 +156,21 @@ class FixTable(Value):
 
     A fix consists of these steps:
 
-    1. Only the steps of the first key that is a circumstance, observation, or placeholder of the text, if any.
+    1. Only the steps of the first key that is a condition or placeholder of the text, if any.
     2. Otherwise the steps of ``packages``, then the steps of the most specific key of the context: a container engine or
        ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the operating system. A key with
        ``-legacy`` is for GPUs that require an older driver, and has priority over the key without it.
-    3. If there are none, the steps of the failures and codes in ``like``.
+    3. Without such a key, the steps of the failures and codes in ``like``.
     4. In addition, the steps of ``any``.
     5. If there are still none, the steps of ``linux``, adapted according to ``place``.
 
-    The values of placeholders are from the environment, from the text (``readings.toml``), or defaults.
+    The values of placeholders are from the environment, from the text (``conditions.toml``), or defaults.
     """
 
     commands: Mapping[str, tuple[Step, ...]]
     like: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """The actions of ``packages.toml`` for a system with its own driver."""
-    before: tuple[str, ...] = ()
-    """The actions to insert before a step that restarts the machine."""
 
     @classmethod
     def from_document(
@@ -232,13 +230,11 @@ class Failure(Value):
     The failure is not certain if the lines with the sign name another file or package.
     """
     unless: tuple[str, ...] = ()
-    """The circumstances and observations that rule out the failure."""
-    consequences: tuple[str, ...] = ()
-    """The failures that are consequences of this one."""
+    """The conditions and causes of this failure that exclude it."""
     narrows: tuple[str, ...] = ()
     """The likely causes of a symptom, likeliest first."""
     why: Mapping[str, str] = {}
-    """More specific causes, by circumstance, observation, or placeholder.
+    """More specific causes, by condition or placeholder.
 
     The first whose key the text contains is used, if the text has values for its placeholders.
     """
@@ -251,32 +247,31 @@ class Failure(Value):
         return bool(self.narrows)
 
 
-class ObservationKind(Value):
-    """A kind of observation: a row of ``observations.toml``."""
+class Condition(Value):
+    """A condition that a text can meet: a row of ``conditions.toml``."""
 
-    name: str
-    says: tuple[Pattern, ...]
+    name: str = ""
+    """The name in signs and fixes, if any."""
+    says: tuple[Pattern, ...] = ()
+    """The patterns of messages that show the condition."""
+    runs: tuple[Pattern, ...] = ()
+    """The patterns of any lines that show it, including commands."""
     of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = {}
+    """The patterns of values, by the group that becomes a part of the name."""
+    fills: Mapping[str, str] = {}
+    """The values by placeholder, which may refer to pattern groups."""
+    of_line: bool = False
+    """Whether to prefer values from the failure's own line."""
 
     def name_of(self, match: re.Match[str]) -> str:
-        """Return the name of an observation, with the value from the text."""
+        """Return the name of the condition, with the value from the text."""
         value = (match.groupdict().get("it") or "").rstrip(".")
-        if not value:
+        if not value or not self.name:
             return self.name
         for family, values in self.of.items():
             if values.fullmatch(value):
                 return f"{self.name} {family}"
         return f"{self.name} {value}"
-
-
-class Reading(Value):
-    """Pattern that finds values for the placeholders of fixes in a text."""
-
-    says: Pattern
-    fills: Mapping[str, str]
-    """The values by placeholder, which may refer to pattern groups."""
-    of_line: bool = False
-    """Whether to prefer the failure's own line, and to keep capitals."""
 
 
 class Distribution(Value):
@@ -341,20 +336,16 @@ def load_distributions() -> tuple[Distribution, ...]:
 
 
 @cache
-def load_readings() -> tuple[Reading, ...]:
-    """Load the patterns that find values for placeholders."""
-    return rows_of(Reading, "readings")
+def load_conditions() -> tuple[Condition, ...]:
+    """Load the conditions that a text can meet."""
+    table = read_table("conditions")
+    return tuple(parse_condition(row, table["macros"]) for row in table["condition"])
 
 
-@cache
-def load_kinds() -> tuple[ObservationKind, ...]:
-    """Load the kinds of observations that a text may contain."""
-    table = read_table("observations")
-    kinds = []
-    for row in table["observation"]:
-        says = [_expanded(text, table["macros"]) for text in row["says"]]
-        kinds.append(read_object(ObservationKind, {**row, "says": says}))
-    return tuple(kinds)
+def parse_condition(row: dict[str, Any], macros: Mapping[str, str]) -> Condition:
+    """Parse a row of ``conditions.toml``."""
+    says = [_expanded(text, macros) for text in row.get("says", ())]
+    return read_object(Condition, {**row, "says": says})
 
 
 def _expanded(says: str, macros: Mapping[str, str]) -> str:
@@ -362,18 +353,6 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
     while _MACRO.search(says):
         says = _MACRO.sub(lambda match: macros[match["name"]], says)
     return says
-
-
-@cache
-def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
-    """Load the patterns of each circumstance."""
-    rows = dict(read_table("circumstances"))
-    # Ignore the rows for machines, which are not patterns.
-    del rows["machine"]
-    patterns: dict[str, tuple[Pattern, ...]] = read(
-        dict[str, tuple[Pattern, ...]], rows, "circumstances"
-    )
-    return patterns
 
 
 @cache

@@ -71,14 +71,11 @@ class Passage(NamedTuple):
     """The match of the pattern in the lowercase text."""
 
     def expand(self, template: str) -> str:
-        """Fill in a template with the groups of the match."""
-        return self.match.expand(template).rstrip(".")
-
-    def spelled(self, template: str) -> str:
         """Fill in a template with the groups as spelled in the text."""
         pattern = re.compile(self.match.re.pattern, self.match.re.flags | re.IGNORECASE)
-        own = pattern.search(" ".join(self.quotation.split()))
-        return own.expand(template).rstrip(".") if own else self.expand(template)
+        lines = (" ".join(line.split()) for line in self.quotation.split("\n"))
+        own = pattern.search("\n".join(lines)) or self.match
+        return own.expand(template).rstrip(".")
 
 
 class _Line(NamedTuple):

@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from gpuinstall.catalog.failures.table import (
-    load_circumstances,
+    load_conditions,
     load_failures,
-    load_kinds,
     load_lookalikes,
 )
 
@@ -29,8 +28,7 @@ def patterns():
             for sign in failure.signs
             if sign.says or sign.runs
         ),
-        *(pattern for kind in load_kinds() for pattern in kind.says),
-        *(pattern for group in load_circumstances().values() for pattern in group),
+        *(pattern for row in load_conditions() for pattern in (*row.says, *row.runs)),
     }
 
 

@@ -32,7 +32,7 @@ def answers():
         Answer(
             (each["is"], *each.get("also", ())),
             cause.id,
-            cause.is_certain,
+            cause.certainty == "certain",
             each["says"],
         )
         for each, causes in found

@@ -8,34 +8,42 @@ import pytest
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures import table
-from gpuinstall.catalog.failures.classify import classify
+from gpuinstall.catalog.failures.classify import classify, known_of
 from gpuinstall.catalog.failures.problems import FixContext, finding_for, fix
 from gpuinstall.catalog.failures.table import (
+    Condition,
     Failure,
     ProblemKind,
-    Reading,
     Sign,
-    load_circumstances,
+    load_conditions,
     load_failures,
-    load_kinds,
     load_lookalikes,
 )
+from tests.unit.plan.machines import machine
 
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
 OF_LINUX = ("F10", "F11", "F13", "F20", "F49", "F110", "F166")
 """Failures that only Linux's loader, device nodes, or kernel modules cause."""
 PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
-NAMES = {
-    *load_circumstances(),
-    *(kind.name for kind in load_kinds()),
-    "cpu build torch",
-    "winerror 127",
-    "winerror 1114",
-    "cuda 35",
-    "cuda 100",
-    "cuda 999",
+CONDITIONS = load_conditions()
+FILLED = {name for row in CONDITIONS for name in row.fills}
+OF_MACHINE = {
+    *chain(*(row["holds"] for row in table.read_table("conditions")["machine"]))
 }
+OF_MACHINE |= {*known_of(machine("RTX 4090", "GTX 1080", arch="aarch64"))}
+OF_MACHINE |= {"gfx-override", "devices-hidden", "same-cuda-major", "other-cuda-major"}
+
+
+def is_condition(name):
+    """Return whether a text, machine, or failure can fulfill a condition."""
+    values = {
+        row.name
+        for row in CONDITIONS
+        if any("?P<it>" in p.says for p in (*row.says, *row.runs))
+    }
+    names = {row.name for row in CONDITIONS} | FILLED | OF_MACHINE | {*load_failures()}
+    return name in names or any(name.startswith(f"{value} ") for value in values)
 
 
 def test_failure_entries_have_unique_ids():
@@ -78,7 +86,7 @@ def is_sign(sign):
         is_one
         and all(map(can_be_looked_for, patterns))
         and 0 < sign.weight < 1
-        and {name.removeprefix("!") for name in sign.when} <= NAMES
+        and all(is_condition(name.removeprefix("!")) for name in sign.when)
     )
 
 
@@ -90,7 +98,8 @@ def can_be_looked_for(pattern):
 def refers_to_what_exists(failure):
     """Return whether the entries that an entry refers to exist."""
     others = load_failures().keys() - {failure.id}
-    return {*failure.consequences, *failure.narrows} <= others
+    causes = {name for name in failure.unless if re.fullmatch(r"F\d+", name)}
+    return causes | {*failure.narrows} <= others
 
 
 def says_what_to_do_on_every_platform(failure):
@@ -122,10 +131,9 @@ def test_every_failure_entry_passes_all_table_rules():
     assert wrong == []
 
 
-def test_failure_exclusions_refer_to_existing_circumstances():
-    patterns = chain(*load_circumstances().values())
-    assert all(pattern.regex.pattern for pattern in patterns)
-    assert {*chain(*(failure.unless for failure in FAILURES))} <= NAMES
+def test_conditions_of_failures_exist():
+    assert all(p.regex.pattern for row in CONDITIONS for p in (*row.says, *row.runs))
+    assert all(map(is_condition, chain(*(failure.unless for failure in FAILURES))))
 
 
 def test_similar_error_entries_have_cause_and_fix():
@@ -175,14 +183,16 @@ def test_one_table_entry_defines_a_new_failure():
     assert reported.fix == "\n".join(cause.fix)
 
 
-@pytest.mark.parametrize("file", [*table.GROUPS, "problems", "lookalikes", "readings"])
+@pytest.mark.parametrize(
+    "file", [*table.GROUPS, "problems", "lookalikes", "conditions"]
+)
 def test_failure_table_keys_are_dataclass_fields(file):
     kinds = {
         "failure": Failure,
         "problem": ProblemKind,
         "problems": ProblemKind,
         "signs": Sign,
-        "reading": Reading,
+        "condition": Condition,
     }
     pages = table.read_table(file)
     rows = [(key, row) for key in pages.keys() & kinds.keys() for row in pages[key]]

@@ -16,11 +16,11 @@ from gpuinstall.catalog.failures.problems import (
     own_keys,
 )
 from gpuinstall.catalog.failures.table import (
+    load_conditions,
     load_cuda_errors,
     load_distributions,
     load_failures,
     load_problems,
-    load_readings,
     read_table,
 )
 from gpuinstall.environments.environment import create_hint_placeholders
@@ -32,7 +32,7 @@ from tests.unit.catalog.failures.subjects import explained, subjects
 FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
 PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
-TOLD = {name for row in load_readings() for name in row.fills}
+TOLD = {name for row in load_conditions() for name in row.fills}
 TOLD |= {"package", "gpu-variable", "supported-gpus", "other-gpus"}
 """Values from a text or machine, without which a line is omitted."""
 KEYS = {
@@ -224,10 +224,10 @@ def test_subject_specific_fix_precedes_platform_fix():
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("Ubuntu 22.04", ("ubuntu-22.04", "ubuntu", "apt")),
+        ("Ubuntu 22.04", ("ubuntu-22", "ubuntu", "apt")),
         ("Linux Mint", ("ubuntu", "apt")),
-        ("Pop!_OS 24.04", ("ubuntu-24.04", "ubuntu", "apt")),
-        ("Red Hat Enterprise Linux 9.4", ("rhel-9.4", "rhel", "dnf")),
+        ("Pop!_OS 24.04", ("ubuntu-24", "ubuntu", "apt")),
+        ("Red Hat Enterprise Linux 9.4", ("rhel-9", "rhel", "dnf")),
         ("AlmaLinux 9", ("rhel-9", "rhel", "dnf")),
         ("openSUSE Leap", ("suse", "zypper")),
         ("EndeavourOS", ("arch", "pacman")),

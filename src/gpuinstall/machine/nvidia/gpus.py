@@ -25,7 +25,7 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """Return the GPUs that NVML or CUDA lists, then other GPUs on the bus."""
     gpus = _list_nvml_gpus(evidence) or _list_cuda_gpus(evidence)
     if evidence.facts.jetson and not (gpus or evidence.cards):
-        gpus = [_create_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
+        gpus = [_create_gpu(evidence, NvmlGpu(), CudaDevice(), None, "device-tree")]
     found = [detected.card for detected in gpus]
     index = max((detected.gpu.index for detected in gpus), default=-1)
     for card in evidence.cards:
@@ -33,7 +33,9 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
             index += 1
             address = card.device.address
             gpus.append(
-                _create_gpu(evidence, NvmlGpu(index), CudaDevice(), address, "pci")
+                _create_gpu(
+                    evidence, NvmlGpu(index=index), CudaDevice(), address, "pci"
+                )
             )
     return tuple(gpus)
 
@@ -87,10 +89,10 @@ def _list_nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
 def _list_cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     detected = []
     for index, device in enumerate(evidence.cuda.devices):
-        listed = NvmlGpu(index)
+        listed = NvmlGpu(index=index)
         if device.uuid and device.uuid.startswith("MIG-"):
             part = MigDevice(device.uuid, None, device.memory_mib)
-            listed = NvmlGpu(index, mig=True, slices=(part,))
+            listed = NvmlGpu(index=index, mig=True, slices=(part,))
         detected.append(_create_gpu(evidence, listed, device, device.bus_id, "libcuda"))
     return detected
 

@@ -81,16 +81,11 @@ class LibcudaFacts(Value):
     """The error message of the dynamic loader or operating system."""
 
 
-class NvmlGpu(Value):
+class NvmlGpu(CudaDevice):
     """GPU that NVML lists."""
 
-    index: int
-    name: str | None = None
-    uuid: str | None = None
-    bus_id: Address | None = None
+    index: int = 0
     pci_id: str | None = None
-    compute_capability: ComputeCapability | None = None
-    memory_mib: int | None = None
     mig: bool = False
     slices: tuple[MigDevice, ...] = ()
     error: int | None = None

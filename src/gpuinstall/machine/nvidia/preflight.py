@@ -128,9 +128,10 @@ def classify_trial(
 
 def combine_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
     """Return the outcome of each GPU, which is the worst among its slices."""
-    outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
-    for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
-        outcomes[trial.gpu] = trial.outcome
+    outcomes: dict[int, PreflightOutcome] = {}
+    for trial in tried:
+        known = outcomes.get(trial.gpu, "proven")
+        outcomes[trial.gpu] = max(known, trial.outcome, key=OUTCOMES.index)
     return outcomes
 
 

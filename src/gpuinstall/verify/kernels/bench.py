@@ -32,21 +32,22 @@ def _read_time(context: CheckContext) -> float:
     return time.perf_counter()
 
 
-def measure_product(dtype: str, context: CheckContext) -> float:
+def measure_product(dtype: str, context: CheckContext) -> str:
     """Return the TFLOP/s of a square matrix product."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     torch = context.torch
     side = 8192 if context.on_gpu else 1024
     a = torch.randn(side, side, device=context.device).to(getattr(torch, dtype))
-    return float(2 * side**3 / measure_seconds(context, lambda: a @ a) / 1e12)
+    seconds = measure_seconds(context, lambda: a @ a)
+    return f"{2 * side**3 / seconds / 1e12:.4g} TFLOP/s"
 
 
 def measure_copy(
     source: str,
     target: str,
     context: CheckContext,
-) -> float:
+) -> str:
     """Return the GB/s of a copy, which counts twice within one memory."""
     torch = context.torch
     size = (256 if context.on_gpu else 64) * MIB
@@ -59,10 +60,11 @@ def measure_copy(
     seconds = measure_seconds(
         context, partial(to_block.copy_, from_block, non_blocking=True)
     )
-    return (2 if source == target else 1) * size / seconds / 1e9
+    moved = 2 * size if source == target else size
+    return f"{moved / seconds / 1e9:.4g} GB/s"
 
 
-def measure_resnet50(context: CheckContext) -> float:
+def measure_resnet50(context: CheckContext) -> str:
     """Return images per second of a ResNet-50 forward and backward pass."""
     try:
         models = import_module("torchvision.models")
@@ -71,46 +73,16 @@ def measure_resnet50(context: CheckContext) -> float:
     allow_tf32(context.torch, True)
     model = models.resnet50().to(context.device)
     images = context.torch.randn(BATCH, 3, 224, 224, device=context.device)
-    return BATCH / measure_seconds(context, lambda: model(images).sum().backward())
-
-
-def _create_measurement(
-    name: str,
-    run: Callable[[CheckContext], float],
-    unit: str,
-    where: str = "gpu cpu",
-) -> Check:
-    """Create a check whose message is the measured speed.
-
-    Args:
-        name: The name of the check.
-        run: The function that returns the measured number.
-        unit: The unit of the number.
-        where: The kinds of device that the check applies to.
-    """
-    return Check(
-        name,
-        lambda context: f"{run(context):.4g} {unit}",
-        where=where,
-    )
+    seconds = measure_seconds(context, lambda: model(images).sum().backward())
+    return f"{BATCH / seconds:.4g} img/s"
 
 
 CHECKS = (
-    _create_measurement(
-        "product-float32", partial(measure_product, "float32"), "TFLOP/s"
-    ),
-    _create_measurement(
-        "product-float16", partial(measure_product, "float16"), "TFLOP/s", where="gpu"
-    ),
-    _create_measurement(
-        "product-bfloat16", partial(measure_product, "bfloat16"), "TFLOP/s"
-    ),
-    _create_measurement("memory", partial(measure_copy, "device", "device"), "GB/s"),
-    _create_measurement(
-        "host-to-device", partial(measure_copy, "host", "device"), "GB/s", where="gpu"
-    ),
-    _create_measurement(
-        "device-to-host", partial(measure_copy, "device", "host"), "GB/s", where="gpu"
-    ),
-    _create_measurement("resnet50", measure_resnet50, "img/s"),
+    Check("product-float32", partial(measure_product, "float32"), where="gpu cpu"),
+    Check("product-float16", partial(measure_product, "float16"), where="gpu"),
+    Check("product-bfloat16", partial(measure_product, "bfloat16"), where="gpu cpu"),
+    Check("memory", partial(measure_copy, "device", "device"), where="gpu cpu"),
+    Check("host-to-device", partial(measure_copy, "host", "device"), where="gpu"),
+    Check("device-to-host", partial(measure_copy, "device", "host"), where="gpu"),
+    Check("resnet50", measure_resnet50, where="gpu cpu"),
 )

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
+from gpuinstall.base.vendors import NVIDIA
+from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.vendors import find_pci_vendor
+from gpuinstall.machine.vendors import VENDORS, find_pci_vendor
+
+if TYPE_CHECKING:
+    from gpuinstall.base.versions import ComputeCapability
+    from gpuinstall.catalog.gpus import Product
 
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
@@ -43,7 +51,7 @@ class PciDevice(Value):
     """The PCI class and subclass, such as ``0300``."""
     driver: str | None = None
     """The name of the kernel driver; on Windows, its version or error."""
-    name: str | None = None
+    product: str | None = None
     """The product name, on Windows only."""
 
     @property
@@ -56,6 +64,37 @@ class PciDevice(Value):
         """The PCI device ID without the vendor ID: ``2684``."""
         return self.id.partition(":")[2]
 
+    @cached_property
+    def chip(self) -> Product | None:
+        """The chip of an NVIDIA GPU, if the catalog contains it."""
+        from gpuinstall.catalog.gpus import find_product_by_id
+
+        return find_product_by_id(self.model) if self.vendor == NVIDIA.name else None
+
+    @property
+    def capability(self) -> ComputeCapability | None:
+        """The compute capability of the GPU's chip, if known."""
+        return self.chip.capability if self.chip else None
+
+    @property
+    def label(self) -> str:
+        """The name of the GPU's chip, or its vendor and PCI ID."""
+        if self.chip:
+            return self.chip.name
+        return f"{VENDORS[self.vendor].name} {self.id}"
+
+    @property
+    def name(self) -> str:
+        """The GPU's label and PCI address."""
+        return f"{self.label} at {self.address}"
+
+    @property
+    def driver_text(self) -> str | None:
+        """The kernel driver; on Windows, its release or an error."""
+        if self.driver and re.fullmatch(r"[0-9.]+", self.driver):
+            return DriverVersion.from_windows(self.driver)
+        return self.driver
+
     @property
     def is_display(self) -> bool:
         """Whether the device is a VGA (0300) or 3D (0302) controller."""
@@ -65,6 +104,11 @@ class PciDevice(Value):
     def is_reserved(self) -> bool:
         """Whether the device is reserved for a virtual machine."""
         return self.driver in RESERVED_FOR_GUESTS
+
+
+def format_devices(devices: Iterable[PciDevice]) -> str:
+    """Return the labels and addresses of devices for a message."""
+    return ", ".join(device.name for device in devices)
 
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
@@ -135,5 +179,5 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
             id=f"{match[1]}:{match[2]}".lower(),
             kind=VGA,
             driver=driver and str(driver),
-            name=name and str(name),
+            product=name and str(name),
         )

@@ -28,7 +28,7 @@ from gpuinstall.machine.prober import (
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import create_findings
-from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS
+from gpuinstall.machine.vendors import FIRST_VENDOR
 
 PROBERS: tuple[Prober, ...] = (
     NvidiaProber(),
@@ -110,4 +110,4 @@ def _find_foreign_gpus(
         if finding is None or device.is_reserved or not device.is_display:
             continue
         if not finding.problems:
-            yield f"{VENDORS[device.vendor].name} {device.id}"
+            yield device.label

@@ -86,17 +86,13 @@ class Rules(Value):
 
     def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Return a finding if a GPU is unknown or no build supports it."""
-        if self.find_architecture(gpu) is not None:
+        if gpu.architecture is not None:
             return None
         return Finding(
             "unknown-gpu",
             f"the architecture of {gpu.label} is unknown",
             fixes=("gpuinstall probe   # on the machine itself",),
         )
-
-    def find_architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of a GPU's architecture, such as ``sm_89``."""
-        return gpu.architecture
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the names that builds may list for a GPU's code."""

@@ -211,7 +211,7 @@ def _find_vendor_mismatch(context: PlanContext) -> Rejected | None:
 def explain_unsupported_gpu(gpu: Gpu, context: PlanContext) -> Reason:
     """Return a reason that no build in the catalog supports a GPU."""
     name = gpu.label
-    architecture = context.rules.find_architecture(gpu)
+    architecture = gpu.code_name
     if architecture:
         name += f" ({architecture})"
     platform = f"{context.machine.os} {context.machine.arch}"

@@ -289,7 +289,7 @@ def _format_requested(newer: Iterable[EvaluatedBuild]) -> str:
 
 def _format_chips(context: PlanContext) -> str:
     gpus = sorted(context.gpus, key=context.rules.rank)
-    chips = [context.rules.find_architecture(gpu) or gpu.label for gpu in gpus]
+    chips = [gpu.code_name or gpu.label for gpu in gpus]
     return " and ".join(dict.fromkeys(chips))
 
 

@@ -7,7 +7,6 @@ import pytest
 from gpuinstall.machine.bus import normalize_address, parse_adapters, read_pci
 from gpuinstall.machine.container import read_wsl
 from gpuinstall.machine.jetson import read_jetson
-from gpuinstall.machine.nvidia.evidence import BusCard
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import (
     card,
@@ -123,7 +122,7 @@ ADAPTER = {
 )
 def test_windows_adapters_are_read_from_object_or_list(said):
     (adapter,) = parse_adapters(json.dumps(said))
-    assert (adapter.id, adapter.is_display, BusCard(adapter).driver_text) == (
+    assert (adapter.id, adapter.is_display, adapter.driver_text) == (
         "10de:2684",
         True,
         "581.80",

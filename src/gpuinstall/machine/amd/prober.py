@@ -15,6 +15,7 @@ from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import data_files
 from gpuinstall.machine.amd.rules import find_chip
+from gpuinstall.machine.bus import format_devices
 from gpuinstall.machine.prober import (
     MachineFacts,
     Prober,
@@ -24,9 +25,8 @@ from gpuinstall.machine.prober import (
 from gpuinstall.machine.symptoms import KnownFacts, create_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.machine.bus import PciDevice
     from gpuinstall.machine.source import Access, Source
 
 AMD_ON_PCI = 0x1002
@@ -195,7 +195,7 @@ def _find_windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
         return
     for index, card in enumerate(facts.cards("amd")):
         # An example is "AMD Radeon(TM) RX 7900 XT".
-        name = re.sub(r"\((R|TM)\)", "", card.name or "")
+        name = re.sub(r"\((R|TM)\)", "", card.product or "")
         product = " ".join(name.removeprefix("AMD ").split())
         for row in data_files.read_chips("amd")["chips"]:
             if product in row["products"]:
@@ -241,12 +241,8 @@ def _collect_facts(
         "cards": format_gpus(cards),
         "visible": ",".join(map(str, cards)),
         # GPUs without a kernel driver count only if no other vendor's GPU is present.
-        "idle": _format_devices(idle) if may_be_idle and is_whole_machine else "",
+        "idle": format_devices(idle) if may_be_idle and is_whole_machine else "",
         "place": facts.container.place,
-        "withheld": "" if is_whole_machine or given else _format_devices(ours),
+        "withheld": "" if is_whole_machine or given else format_devices(ours),
         "lent-by-windows": is_shared_by_windows,
     }
-
-
-def _format_devices(cards: Iterable[PciDevice]) -> str:
-    return ", ".join(f"AMD {card.id} at {card.address}" for card in cards)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.catalog import data_files
-from gpuinstall.machine.bus import DEVICES, PciDevice
+from gpuinstall.machine.bus import DEVICES, PciDevice, format_devices
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, create_findings
@@ -94,9 +94,7 @@ class IntelProber(Prober):
             "without-loader": needs_loader and not _has_loader(source),
             "denied": " and ".join(denied),
             "place": facts.container.place,
-            "withheld": ", ".join(
-                f"Intel {device.id} at {device.address}" for device in withheld
-            ),
+            "withheld": format_devices(withheld),
         }
         return VendorFindings(
             gpus=tuple(_create_gpu(index, card) for index, card in enumerate(given)),

@@ -12,7 +12,8 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence
+from gpuinstall.machine.bus import PciDevice, format_devices
+from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
 from gpuinstall.machine.nvidia.libraries import (
     LibcudaFacts,
@@ -116,7 +117,7 @@ def _collect_facts(
     )
     silent = _is_driver_unresponsive(evidence)
     module = evidence.module and evidence.module.version
-    nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
+    nouveau = [card.name for card in cards if card.driver == "nouveau"]
     _, _, libraries = (nvml.library or "").partition(".so.")
     # Omit a release that equals the module's, because it does not explain the fault.
     has_other = "." in libraries and libraries != str(module)
@@ -126,8 +127,8 @@ def _collect_facts(
     hides_all = listed and visible is not None and not select_visible(visible, listed)
     lost = tuple(gpu.index for gpu in nvml.gpus if gpu.error is not None)
     working = [gpu.uuid or str(gpu.index) for gpu in nvml.gpus if gpu.error is None]
-    reserved = [card for card in evidence.others if card.device.is_reserved]
-    withheld = [card.name for card in evidence.others if not card.device.is_reserved]
+    reserved = [card for card in evidence.others if card.is_reserved]
+    withheld = [card for card in evidence.others if not card.is_reserved]
     return {
         **evidence.read,
         facts.machine.os: True,
@@ -165,9 +166,9 @@ def _collect_facts(
         "node": f"/dev/{evidence.nodes[0]}" if evidence.nodes else "/dev/dxg",
         "fabric-in-progress": FABRIC_IN_PROGRESS in fabrics,
         "without-fabric": bool(fabrics) and fabrics <= {NO_FABRIC, FABRIC_READY},
-        "reserved": ", ".join(card.name for card in reserved),
-        "reserved-for": reserved[0].device.driver if reserved else None,
-        "withheld": ", ".join(withheld),
+        "reserved": format_devices(reserved),
+        "reserved-for": reserved[0].driver if reserved else None,
+        "withheld": format_devices(withheld),
         "lost": format_gpus(lost) if lost else None,
         "visible": ",".join(working),
         "hides-all": evidence.visible if hides_all else None,
@@ -316,12 +317,12 @@ def _describe_library(
         yield f"{name}: {refusal if library.init else f'{count} listed'}"
 
 
-def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
+def _collect_card_facts(evidence: NvidiaEvidence, card: PciDevice) -> KnownFacts:
     """Return the facts about a GPU that the driver does not list."""
     circumstances: dict[str, object] = {
         "card": card.name,
         "driver": evidence.driver,
-        "nouveau": card.device.driver == "nouveau",
+        "nouveau": card.driver == "nouveau",
     }
     chip = card.capability
     if chip is None:
@@ -341,7 +342,7 @@ def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
 
 
 def _find_card_fault(
-    evidence: NvidiaEvidence, card: BusCard, driver: DriverVersion | None
+    evidence: NvidiaEvidence, card: PciDevice, driver: DriverVersion | None
 ) -> Finding | None:
     """Return a finding if a driver release does not support a GPU."""
     if card.capability is None or driver is None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.vendors import NVIDIA
-from gpuinstall.base.versions import ComputeCapability, DriverVersion
+from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.bus import PciDevice, read_adapters
 from gpuinstall.machine.nvidia import linux
@@ -27,7 +26,6 @@ from gpuinstall.machine.symptoms import KnownFacts
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.failures.problems import FixContext
-    from gpuinstall.catalog.gpus import Product
 
 READERS: Mapping[str, Callable[[Source, MachineFacts], object]] = {
     "on-disk": lambda source, facts: linux.has_module(source, facts.host.release),
@@ -38,42 +36,6 @@ READERS: Mapping[str, Callable[[Source, MachineFacts], object]] = {
     "capabilities": lambda source, _: source.variable("NVIDIA_DRIVER_CAPABILITIES"),
 }
 """Readers of facts that no library reports, by name in ``symptoms.toml``."""
-
-
-class BusCard(Value):
-    """NVIDIA GPU on the PCI bus."""
-
-    device: PciDevice
-
-    @cached_property
-    def chip(self) -> Product | None:
-        """The GPU's chip, if the catalog contains it."""
-        from gpuinstall.catalog.gpus import find_product_by_id
-
-        return find_product_by_id(self.device.model)
-
-    @property
-    def capability(self) -> ComputeCapability | None:
-        """The compute capability of the GPU's chip, if known."""
-        return self.chip.capability if self.chip else None
-
-    @property
-    def label(self) -> str:
-        """The name of the GPU's chip, or the PCI ID."""
-        return self.chip.name if self.chip else f"NVIDIA {self.device.id}"
-
-    @property
-    def name(self) -> str:
-        """The GPU's name and PCI address."""
-        return f"{self.label} at {self.device.address}"
-
-    @property
-    def driver_text(self) -> str | None:
-        """The kernel driver; on Windows, its release or an error."""
-        driver = self.device.driver
-        if driver and re.fullmatch(r"[0-9.]+", driver):
-            return DriverVersion.from_windows(driver)
-        return driver
 
 
 class NvidiaEvidence(Value):
@@ -126,20 +88,20 @@ class NvidiaEvidence(Value):
         return is_compat(self.cuda.path)
 
     @cached_property
-    def cards(self) -> tuple[BusCard, ...]:
+    def cards(self) -> tuple[PciDevice, ...]:
         """The GPUs on the bus that belong to this process."""
         visible = self._visible_addresses
-        return tuple(card for card in self._all_cards if card.device.address in visible)
+        return tuple(card for card in self._all_cards if card.address in visible)
 
     @cached_property
-    def others(self) -> tuple[BusCard, ...]:
+    def others(self) -> tuple[PciDevice, ...]:
         """The GPUs on the bus that do not belong to this process."""
         return tuple(card for card in self._all_cards if card not in self.cards)
 
     @cached_property
-    def _all_cards(self) -> tuple[BusCard, ...]:
+    def _all_cards(self) -> tuple[PciDevice, ...]:
         return tuple(
-            BusCard(device)
+            device
             for device in self.facts.devices
             if device.vendor == NVIDIA.name and device.is_display
         )
@@ -148,9 +110,7 @@ class NvidiaEvidence(Value):
     def _visible_addresses(self) -> set[str | None]:
         """The addresses of this process's GPUs."""
         usable: list[str | None] = [
-            card.device.address
-            for card in self._all_cards
-            if not card.device.is_reserved
+            card.address for card in self._all_cards if not card.is_reserved
         ]
         # With a device node for every GPU, a container has all GPUs, even one that the driver has lost.
         if not self.facts.container.has_shared_bus or len(self.nodes) >= len(usable):
@@ -164,7 +124,7 @@ class NvidiaEvidence(Value):
             if f"nvidia{number}" in self.nodes
         }
 
-    def create_fix_context(self, cards: Iterable[BusCard] = ()) -> FixContext:
+    def create_fix_context(self, cards: Iterable[PciDevice] = ()) -> FixContext:
         """Create the context that selects fixes, with the GPUs' driver branch.
 
         If all GPUs predate the open kernel modules, the context has the last driver

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from gpuinstall.base.machine import Driver, Gpu, MigDevice
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence
+from gpuinstall.machine.bus import PciDevice
+from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
 from gpuinstall.machine.nvidia.libraries import (
     CudaDevice,
     NvmlGpu,
@@ -18,7 +19,7 @@ class DetectedGpu(NamedTuple):
     """Detected GPU, and the same GPU on the PCI bus if it is there."""
 
     gpu: Gpu
-    card: BusCard | None
+    card: PciDevice | None
 
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
@@ -31,7 +32,7 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     for card in evidence.cards:
         if card not in found:
             index += 1
-            address = card.device.address
+            address = card.address
             gpus.append(
                 _create_gpu(
                     evidence, NvmlGpu(index=index), CudaDevice(), address, "pci"
@@ -74,7 +75,7 @@ def _list_nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
         for gpu in gpus
         if gpu.bus_id is None and (has_twins or gpu.error is not None)
     ]
-    cards = [card.device.address for card in evidence.cards]
+    cards = [card.address for card in evidence.cards]
     unlisted = [address for address in cards if address not in addresses.values()]
     if len(unplaced) == len(unlisted):
         # The unlisted addresses belong to these GPUs, in the order of the bus.
@@ -113,7 +114,7 @@ def _create_gpu(
         address: The PCI address, if known.
         found_via: The source that lists the GPU.
     """
-    cards = {card.device.address: card for card in evidence.cards}
+    cards = {card.address: card for card in evidence.cards}
     card = cards.get(address or "")
     chip = card.chip if card else None
     jetson = evidence.facts.jetson
@@ -137,7 +138,7 @@ def _create_gpu(
         index=listed.index,
         name=name,
         uuid=uuid if is_usable else None,
-        pci_id=listed.pci_id or (card.device.id if card else None),
+        pci_id=listed.pci_id or (card.id if card else None),
         compute_capability=capability,
         memory_mib=listed.memory_mib or (None if is_unified else whole.memory_mib),
         mig=listed.mig,

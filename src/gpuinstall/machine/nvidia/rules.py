@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.machine import Driver
+from gpuinstall.base.values import replace
 from gpuinstall.base.vendors import NVIDIA
 from gpuinstall.base.versions import (
     ComputeCapability,
@@ -159,7 +160,7 @@ class NvidiaRules(Rules):
         """
         chip = _find_chip(gpu)
         if chip is None:
-            return super().find_gpu_fault(gpu)
+            return super().find_gpu_fault(replace(gpu, architecture=None))
         branch = self._branch
         if branch is None:
             return None
@@ -192,11 +193,6 @@ class NvidiaRules(Rules):
             f"{self.driver} does not support {gpu.label}, which requires {floor}",
             fixes=(self._format_update(newer, [chip]),),
         )
-
-    def find_architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of a GPU's SASS architecture, such as ``sm_89``."""
-        chip = _find_chip(gpu)
-        return chip and chip.sm
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Rank GPUs by their compute capability."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.vendors import VENDOR_ROWS
-from gpuinstall.base.versions import CPU, Backend, known_backend
+from gpuinstall.base.versions import CPU
 from gpuinstall.machine.amd.rules import AmdRules
 from gpuinstall.machine.apple.rules import AppleRules
 from gpuinstall.machine.intel.rules import IntelRules
@@ -34,13 +34,6 @@ FIRST_VENDOR = next(iter(VENDORS))
 """The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""
 
 
-def find_supported_backend(tag: str) -> Backend | None:
-    """Return the backend of a tag if it is for the CPU or a supported GPU."""
-    backend = known_backend(tag)
-    kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
-    return backend if backend and backend.kind in kinds else None
-
-
 def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     """Return a GPU's vendor, recorded or determined from its PCI ID, if known.
 
@@ -52,7 +45,7 @@ def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.pci_id is not None:
         return find_pci_vendor(gpu.pci_id)
     if gpu.compute_capability is not None or machine.driver is not None:
-        return "nvidia"
+        return FIRST_VENDOR
     return None
 
 

@@ -15,7 +15,6 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend, looks_like_tag, version_key
-from gpuinstall.machine.vendors import find_supported_backend
 from gpuinstall.plan.python import list_installed_pythons
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
 
 
 def _parse_backend(tag: str) -> Backend:
-    backend = find_supported_backend(tag)
+    backend = known_backend(tag)
     if backend is None:
         raise UsageError(
             "backend-malformed",

@@ -10,12 +10,11 @@ from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.verify.verdict import CPU_NAME, Device, DeviceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.machine.prober import GpuPart
-    from gpuinstall.machine.protocol import Rules
 
 
 class DeviceTarget(Value):
@@ -37,29 +36,19 @@ class DeviceTarget(Value):
     """The reason why the device cannot be tested, if any."""
     kind: DeviceKind = "gpu"
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Environment variables that hide all other GPUs from the child."""
-        variables: dict[str, str] = {}
+    def select_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Hide all other GPUs, and remove variables that change results."""
+        variables = dict(environ)
+        vendors = [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
         names = ",".join(self.visible)
-        for vendor in self._vendors:
+        for vendor in vendors:
+            for name in vendor.misleading_variables:
+                variables.pop(name, None)
+        for vendor in vendors:
             devices = f"{vendor.prefix}{names}" if names else vendor.no_device
             for name, value in vendor.variables.items():
                 variables[name] = value.format(devices)
         return variables
-
-    @property
-    def misleading_variables(self) -> frozenset[str]:
-        """Environment variables that would hide the GPUs or change results."""
-        return frozenset[str]().union(
-            *(vendor.misleading_variables for vendor in self._vendors)
-        )
-
-    @property
-    def _vendors(self) -> Iterable[type[Rules]]:
-        if self.vendor:
-            return [VENDORS[self.vendor]]
-        return VENDORS.values()
 
     @property
     def on_gpu(self) -> bool:

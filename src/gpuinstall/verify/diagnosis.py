@@ -138,8 +138,9 @@ def _diagnose_check(
     if record.name == "import" and not entry and not code_told(message):
         entry = "torch-damaged"
     words = {}
-    if report.program:
-        words["extension"] = canonicalize_name(report.program)
+    program = verification.run.program
+    if program:
+        words["extension"] = canonicalize_name(program)
     check = verification.failed(record.name, message, entry, **words)
     return replace(check, seconds=record.seconds)
 
@@ -183,8 +184,9 @@ def _find_cause(
     """
     known = next((cause.id for cause in classify(text, verification.machine)), None)
     # torch has passed its checks, so its failures cannot be the cause.
-    if report.program:
-        usual = create_program_check(report.program, target.device).cause
+    program = verification.run.program
+    if program:
+        usual = create_program_check(program, target.device).cause
         if NO_KERNEL in text or NO_LIBRARY in text:
             return usual
         return known or (None if "No module named" in text else usual)

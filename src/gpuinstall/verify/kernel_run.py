@@ -58,8 +58,6 @@ class KernelReport(Value):
     """Loader variables without which, and only then, the checks pass."""
 
     hung: bool = False
-    program: str | None = None
-    """The tested module, or None if it is torch."""
 
     @property
     def failed(self) -> bool:
@@ -120,7 +118,6 @@ class KernelRun(Value):
         without: tuple[str, ...] = (),
         each_line: Callable[[str], None] | None = None,
     ) -> list[KernelReport]:
-        commands = []
         excluded = {*INTERPRETING, *without}
         environ = {
             name: value for name, value in os.environ.items() if name not in excluded
@@ -130,12 +127,11 @@ class KernelRun(Value):
         with suppress(InstallationError):
             make_private_folder(temporary)
             environ["TMPDIR"] = str(temporary)
-        for target in targets:
-            # The device's variables override a user's CUDA_VISIBLE_DEVICES.
-            variables = environ | target.environment
-            for name in target.misleading_variables - target.environment.keys():
-                variables.pop(name, None)
-            commands.append((self.argv(target), variables))
+        # The device's variables override a user's CUDA_VISIBLE_DEVICES.
+        commands = [
+            (self.argv(target), target.select_environment(environ))
+            for target in targets
+        ]
         # Programs and compilers start further interpreters, which import modules of their working folder.
         with TemporaryDirectory(ignore_cleanup_errors=True) as empty:
             ended = run_children(
@@ -144,11 +140,7 @@ class KernelRun(Value):
                 cwd=Path(empty).absolute(),
                 each_line=each_line,
             )
-        reports = []
-        for finished in ended:
-            report = read_kernel_report(finished, self.seconds)
-            reports.append(replace(report, program=self.program))
-        return reports
+        return [read_kernel_report(finished, self.seconds) for finished in ended]
 
     def argv(self, target: DeviceTarget) -> list[str]:
         """Return the command line of a child process for a device."""

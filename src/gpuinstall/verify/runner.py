@@ -282,7 +282,7 @@ def check_programs(
             # Run each program again by itself, because an exclusive or nearly full GPU may allow only one process.
             reports[:] = run_program(program)
         for (number, target), report in zip(testable.items(), reports, strict=True):
-            checks = diagnose_checks(target, report, verification)
+            checks = diagnose_checks(target, report, replace(verification, run=program))
             tested[number] = tested[number].with_checks(checks)
     return tested
 

@@ -26,7 +26,9 @@ def targets(machine=MACHINE, kind="cuda", gpus=None):
 
 def test_each_check_process_sees_one_gpu_by_uuid():
     found = targets()
-    visible = [target.environment["CUDA_VISIBLE_DEVICES"] for target in found]
+    visible = [
+        target.select_environment({})["CUDA_VISIBLE_DEVICES"] for target in found
+    ]
     assert [target.index for target in found] == [0, 1]
     assert visible == ["GPU-aaa", "GPU-bbb"]
 
@@ -98,5 +100,6 @@ def test_vendor_variables_make_only_one_gpu_visible(
     name, kind, device, environment, misleading
 ):
     (target,) = targets(machine_from_options((name,), "580"), kind=kind)
-    assert (target.device, target.environment) == (device, environment)
-    assert target.misleading_variables == misleading
+    variables = dict.fromkeys(misleading, "0") | {"KEPT": "1"}
+    assert target.device == device
+    assert target.select_environment(variables) == environment | {"KEPT": "1"}

@@ -58,9 +58,9 @@ def failed(name, text, *, on=CARD, context=PROOF, program=None, settings=""):
     report = KernelReport(
         (record,),
         architectures=("sm_75", "sm_80", "sm_90a"),
-        program=program,
         loader_settings=settings,
     )
+    context = replace(context, run=replace(context.run, program=program))
     (check,) = diagnose_checks(on, report, context)
     return check
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value
-from gpuinstall.base.versions import Backend
-from gpuinstall.machine.vendors import find_supported_backend
+from gpuinstall.base.versions import Backend, known_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,7 +66,7 @@ class Target(Value):
             UsageError: The text is not the name of a target.
         """
         form = re.fullmatch(_FORM, text)
-        backend = form and find_supported_backend(form[1].replace("-", "."))
+        backend = form and known_backend(form[1].replace("-", "."))
         if form is None or backend is None:
             raise UsageError(
                 "target-malformed",

@@ -15,12 +15,7 @@ from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.bus import PciDevice, format_devices
 from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
-from gpuinstall.machine.nvidia.libraries import (
-    LibcudaFacts,
-    NvmlFacts,
-    is_compat,
-    parse_libcuda_release,
-)
+from gpuinstall.machine.nvidia.libraries import is_compat, parse_libcuda_release
 from gpuinstall.machine.nvidia.linux import PROC_VERSION
 from gpuinstall.machine.nvidia.rules import NvidiaRules
 from gpuinstall.machine.prober import format_gpus, select_visible
@@ -296,25 +291,16 @@ def format_evidence(evidence: NvidiaEvidence) -> str:
         facts.append(f"{PROC_VERSION} {module.version}")
     elif evidence.facts.machine.os == "linux" and not evidence.facts.wsl:
         facts.append("no NVIDIA kernel module")
-    refusal = f"NVML error {nvml.init}"
-    facts += _describe_library(nvml, nvml.library or "nvml", len(nvml.gpus), refusal)
-    refusal = f"cuInit returned {cuda.init}"
-    facts += _describe_library(
-        cuda, cuda.path or "libcuda.so.1", len(cuda.devices), refusal
-    )
+    for library, name, count, refusal in (
+        (nvml, nvml.library or "nvml", len(nvml.gpus), "NVML error"),
+        (cuda, cuda.path or "libcuda.so.1", len(cuda.devices), "cuInit returned"),
+    ):
+        if library.fault is not None:
+            facts.append(f"{name}: {library.error or 'cannot be loaded'}")
+        elif library.init is not None:
+            answer = f"{refusal} {library.init}" if library.init else f"{count} listed"
+            facts.append(f"{name}: {answer}")
     return " · ".join(facts)
-
-
-def _describe_library(
-    library: NvmlFacts | LibcudaFacts,
-    name: str,
-    count: int,
-    refusal: str,
-) -> Iterator[str]:
-    if library.fault is not None:
-        yield f"{name}: {library.error or 'cannot be loaded'}"
-    elif library.init is not None:
-        yield f"{name}: {refusal if library.init else f'{count} listed'}"
 
 
 def _collect_card_facts(evidence: NvidiaEvidence, card: PciDevice) -> KnownFacts:

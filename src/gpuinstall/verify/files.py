@@ -14,7 +14,6 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.packages import (
     InstalledPackage,
     compute_record_digest,
-    find_required_names,
     read_packages,
 )
 from gpuinstall.environments.stamp import (
@@ -29,7 +28,7 @@ from gpuinstall.environments.stamp import (
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.verify.interpreter import FoundTorch
 
@@ -54,16 +53,14 @@ def create_stamp(venv: Path) -> Stamp:
     sites = [folder.relative_to(root).as_posix() for folder in folders]
     own = list(find_startup_files(str(root), sites))
     roots = [*_ROOTS, *_find_implicit_packages(packages.values(), own)]
-    core = find_required_names(roots, packages) & packages.keys()
+    core = _add_requirements(roots, packages)
     for name in sorted(core):
         own.append(_record_path(packages[name], root))
         own += _find_native_libraries(packages[name], root)
     files = {TORCH: _create_stamps(own, root)}
     for module, package in find_program_packages(folders).items():
-        required = find_required_names([package.name], packages) & packages.keys()
-        records = [
-            _record_path(packages[name], root) for name in sorted(required - core)
-        ]
+        own_packages = _add_requirements([package.name], packages) - core
+        records = [_record_path(packages[name], root) for name in sorted(own_packages)]
         files[module] = _create_stamps(records, root)
     return Stamp(
         python=stamp_python(str(root)),
@@ -89,6 +86,29 @@ def _find_implicit_packages(
             and any(file.path in names for file in package.read_files())
         ):
             yield package.name
+
+
+def _add_requirements(
+    names: Sequence[str], packages: Mapping[str, InstalledPackage]
+) -> set[str]:
+    """Return the installed packages among ``names`` and their dependencies.
+
+    Unlike ``find_required_names``, this ignores the requirements of extras.
+    """
+    installed = set[str]()
+    remaining = list(names)
+    while remaining:
+        name = remaining.pop()
+        if name in packages and name not in installed:
+            installed.add(name)
+            remaining.extend(_list_requirements(packages[name]))
+    return installed
+
+
+def _list_requirements(package: InstalledPackage) -> Iterator[str]:
+    """Yield the names of required packages."""
+    for requirement in package.read_requirements():
+        yield canonicalize_name(requirement.name)
 
 
 def _record_path(package: InstalledPackage, root: Path) -> str:
@@ -129,8 +149,7 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
-    required = {canonicalize_name(one.name) for one in package.read_requirements()}
-    is_extension = TORCH in required and package.has_native_code()
+    is_extension = TORCH in _list_requirements(package) and package.has_native_code()
     if not modules and (package.name in known or is_extension):
         modules.append(_find_main_module(package))
     return modules

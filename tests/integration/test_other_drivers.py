@@ -101,11 +101,20 @@ def test_output_printed_by_driver_libraries_is_ignored(play):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("death", [DIES, LEAVES])
-def test_exiting_driver_library_causes_only_nonblocking_finding(play, death):
-    for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
-        found = {(problem.code, problem.blocking) for problem in machine.problems}
-        assert found == {("driver-not-asked", False)}
+@pytest.mark.parametrize(
+    ("nvml", "cuda", "finding"),
+    [
+        (DIES, "", ("driver-not-asked", False)),
+        (LEAVES, "", ("driver-not-asked", False)),
+        ("", LEAVES, ("driver-not-asked", False)),
+        (LEAVES, LEAVES, ("driver-not-asked", False)),
+        # NVML lists a GPU, so no program can use CUDA.
+        ("", DIES, ("driver-crashes", True)),
+    ],
+)
+def test_only_crash_of_libcuda_next_to_gpu_is_blocking(play, nvml, cuda, finding):
+    problems = play(nvml=nvml, cuda=cuda).problems
+    assert {(problem.code, problem.blocking) for problem in problems} == {finding}
 
 
 def test_preflight_detects_gpu_hidden_from_cuda(

@@ -52,9 +52,7 @@ class Symptom(Value):
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
     """Load the rows of ``symptoms.toml`` by subject, in file order."""
     table = data_files.read_data(SYMPTOMS)
-    rows: Mapping[str, tuple[Symptom, ...]]
-    rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
-    return rows
+    return dict(read(dict[str, tuple[Symptom, ...]], table, "symptoms"))
 
 
 def symptoms(

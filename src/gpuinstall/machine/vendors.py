@@ -49,6 +49,11 @@ def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     return None
 
 
+def find_rules(gpu: Gpu, machine: Machine) -> type[Rules] | None:
+    """Return the rules for a GPU, or None if its vendor is not supported."""
+    return VENDORS.get(find_vendor(gpu, machine) or "")
+
+
 def find_pci_vendor(pci_id: str) -> str:
     """Return the vendor of a PCI ID such as ``10de:2684``, or ``other``."""
     return _PCI_IDS.get(pci_id.lower().partition(":")[0], "other")
@@ -83,11 +88,9 @@ def select_rules(
         if vendor.kind in kinds and vendor.kind != CPU.kind:
             return vendor
     gpus = [gpu for gpu in machine.gpus if can_select_builds(gpu, machine)]
-    names = [find_vendor(gpu, machine) for gpu in gpus]
-    for name, vendor in VENDORS.items():
-        if name in names:
-            return vendor
-    return VENDORS[FIRST_VENDOR]
+    present = [find_rules(gpu, machine) for gpu in gpus]
+    vendors = [vendor for vendor in VENDORS.values() if vendor in present]
+    return vendors[0] if vendors else VENDORS[FIRST_VENDOR]
 
 
 def can_select_builds(gpu: Gpu, machine: Machine) -> bool:
@@ -95,7 +98,7 @@ def can_select_builds(gpu: Gpu, machine: Machine) -> bool:
 
     The GPU's vendor must be supported, and its architecture must be known if the vendor requires it.
     """
-    vendor = VENDORS.get(find_vendor(gpu, machine) or "")
-    if vendor is None:
+    rules = find_rules(gpu, machine)
+    if rules is None:
         return False
-    return gpu.architecture is not None or not vendor.needs_architecture
+    return gpu.architecture is not None or not rules.needs_architecture

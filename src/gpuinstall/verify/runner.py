@@ -16,7 +16,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import Origin, read_origin
-from gpuinstall.machine.vendors import VENDORS, find_vendor
+from gpuinstall.machine.vendors import VENDORS, find_rules
 from gpuinstall.verify.devices import (
     CPU_TARGET,
     DeviceTarget,
@@ -188,8 +188,8 @@ def _is_for_cpu(verification: Verification) -> bool:
     """Return whether an environment can be tested only on the CPU."""
     machine = verification.machine
     for gpu in machine.gpus:
-        vendor = VENDORS.get(find_vendor(gpu, machine) or "")
-        if vendor and vendor.kind == CPU.kind:
+        rules = find_rules(gpu, machine)
+        if rules and rules.kind == CPU.kind:
             return False
     if machine.os == "macos":
         return True

@@ -112,7 +112,7 @@ def test_output_printed_by_driver_libraries_is_ignored(play):
         ("", DIES, ("driver-crashes", True)),
     ],
 )
-def test_only_crash_of_libcuda_next_to_gpu_is_blocking(play, nvml, cuda, finding):
+def test_libcuda_crash_is_blocking_next_to_a_gpu(play, nvml, cuda, finding):
     problems = play(nvml=nvml, cuda=cuda).problems
     assert {(problem.code, problem.blocking) for problem in problems} == {finding}
 

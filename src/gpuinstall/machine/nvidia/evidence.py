@@ -60,13 +60,9 @@ class NvidiaEvidence(Value):
     def shows_gpu(self) -> bool:
         """Whether the driver or the PCI bus lists a GPU for this process."""
         listed = self.nvml.gpus or self.cuda.devices or self.cards or self.nodes
-        return bool(listed or self.facts.jetson or self._is_shared_by_windows)
-
-    @property
-    def _is_shared_by_windows(self) -> bool:
         wsl = self.facts.wsl
-        if wsl is None or not wsl.gpu:
-            return False
+        if listed or self.facts.jetson or wsl is None or not wsl.gpu:
+            return bool(listed or self.facts.jetson)
         return self.has_libraries or not wsl.vendors or NVIDIA.name in wsl.vendors
 
     @property

@@ -1,4 +1,8 @@
-"""Find missing, truncated, and edited files of installed packages."""
+"""Find missing, truncated, and edited files of installed packages.
+
+For some minutes, the times of folders show that no file was added, removed, or replaced,
+but not that one was changed in place.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,13 @@ from enum import Enum
 from functools import cache
 from os.path import exists
 from pathlib import Path
+from time import time_ns
 from typing import Literal, NamedTuple
 
+from gpuinstall.base.cache import JsonCache
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.text import join_names
+from gpuinstall.base.values import Value
 from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
@@ -21,6 +29,7 @@ from gpuinstall.environments.packages import (
     file_size,
     find_written_files,
 )
+from gpuinstall.environments.stamp import FileStamp, read_boot_id, read_file_stamp
 
 FileDamage = Literal["lost", "edited"]
 Kind = Literal["no-record", "lost", "edited"]
@@ -242,3 +251,48 @@ def _modification_time(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0
+
+
+COMPARED_S = 600
+"""Seconds after which all files are compared again."""
+
+_SETTLED_NS = 2_000_000_000
+"""The age of a folder's time from which each later change alters the time."""
+
+
+class _Folders(Value):
+    """The compared folders of an environment."""
+
+    boot: str
+    """The ID of the boot. A power cut can truncate files."""
+    stamps: Mapping[str, FileStamp]
+    """The stamps of each RECORD and of the folders of its files, by path."""
+
+
+def has_same_folders(venv: Path, packages: Iterable[InstalledPackage]) -> bool:
+    """Return whether no folder changed since all files were compared."""
+    known = _open_cache().get(str(venv), COMPARED_S)
+    if known is None or known.boot != read_boot_id():
+        return False
+    return known.stamps.keys() >= {f"{one.record}/RECORD" for one in packages} and all(
+        read_file_stamp(path) == stamp for path, stamp in known.stamps.items()
+    )
+
+
+def remember_folders(venv: Path, packages: Iterable[InstalledPackage]) -> None:
+    """Cache the folders of intact packages, unless one has just changed."""
+    paths = set[str]()
+    for package in packages:
+        place = package.record.parent
+        folders = {row.path.rpartition("/")[0] for row in package.read_record()}
+        paths.add(f"{package.record}/RECORD")
+        paths.update(f"{place}/{folder}" for folder in folders)
+    stamps = {path: read_file_stamp(path) for path in paths}
+    boot = read_boot_id()
+    newest = max((time for _, time, _ in stamps.values()), default=0)
+    if boot and newest < time_ns() - _SETTLED_NS:
+        _open_cache().put(str(venv), _Folders(boot, stamps))
+
+
+def _open_cache() -> JsonCache[_Folders]:
+    return JsonCache(own_cache_folder() / "intact", _Folders)

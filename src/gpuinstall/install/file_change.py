@@ -10,7 +10,7 @@ from contextlib import suppress
 from os.path import isdir, islink
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import create_link_error
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
@@ -265,7 +265,7 @@ def _is_compiled(name: str, files: Collection[str]) -> bool:
     return file.endswith(".pyc") and module in files
 
 
-def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
+def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
     """Check that no file is behind a mount or a link out of the environment.
 
     Raises:
@@ -285,7 +285,7 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     )
 
 
-def find_way_outside(root: Path, names: Iterable[str]) -> Path | None:
+def find_way_outside(root: Path, names: Collection[str]) -> Path | None:
     """Return a link or mount through which a file is outside an environment.
 
     A link at the path of the file itself is replaced, not followed.
@@ -294,19 +294,19 @@ def find_way_outside(root: Path, names: Iterable[str]) -> Path | None:
         root: The environment.
         names: The files, relative to it.
     """
-    mounts = find_mounts(root)
     real_root = root.resolve()
-    seen = set[str]()
+    folders = set[str]()
     for name in names:
-        part = name
-        while part and part not in seen:
-            seen.add(part)
-            path = root / part
-            is_outside = part != name and is_link(path)
-            is_outside = is_outside and not path.resolve().is_relative_to(real_root)
-            if is_outside or str(path) in mounts:
-                return path
-            part = posixpath.dirname(part)
+        folder = posixpath.dirname(name)
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = posixpath.dirname(folder)
+    for path in (root / folder for folder in sorted(folders)):
+        if is_link(path) and not path.resolve().is_relative_to(real_root):
+            return path
+    for mount in find_mounts(root) - {str(root)}:
+        if relative_prefix(Path(mount), root).removesuffix("/") in {*folders, *names}:
+            return Path(mount)
     return None
 
 

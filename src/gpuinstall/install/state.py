@@ -32,6 +32,8 @@ from gpuinstall.environments.damage import (
     Damage,
     Hashing,
     find_damage,
+    has_same_folders,
+    remember_folders,
 )
 from gpuinstall.environments.discarding import check_mounts
 from gpuinstall.environments.environment import (
@@ -42,7 +44,6 @@ from gpuinstall.environments.environment import (
     package_versions,
     read_marker,
 )
-from gpuinstall.environments.intact import has_same_folders, remember_folders
 from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import format_undo_command, was_created_here

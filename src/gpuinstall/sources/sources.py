@@ -548,7 +548,8 @@ class Sources(Value):
                 return replace(
                     setting, is_own=self.policy.trusts_folder and not is_archive
                 )
-            if location.is_local:
+            # A missing folder does not matter if ``sync --wheels`` has the files.
+            if location.is_local and exists(location.path):
                 file = folder / setting.file
                 owner = file if exists(file) else folder
                 check_outside(Path(location.path), owner, setting.place)

@@ -267,6 +267,15 @@ def resolve_project(
     ]
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
+        # uv words them as requirements of the user.
+        limits = (*project.constraints, *project.sources.overrides)
+        mentioned = find_mentioned_names(done.err, [one.name for one in limits])
+        named = dict.fromkeys(
+            f"{one} ({one.origin})"
+            for one in limits
+            if one.name in mentioned and one.origin.is_in_file
+        )
+        failure.error.evidence = join_names([*named]) or None
         return failure, resolver.log
     if failure.code == "repository":
         for one in project.requirements:

@@ -9,6 +9,7 @@ from os.path import isfile
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import is_inside
 from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import parse_standard_marker
 from gpuinstall.base.values import Value, replace
@@ -162,7 +163,7 @@ def read_contents(
     files |= _reread_files(
         recorded,
         declaration,
-        files,
+        {*files, *requested},
         folder=paths.folder,
         settings=settings,
         reporter=reporter,
@@ -300,7 +301,10 @@ def _reread_files(
             gone.append(name)
     if not gone or settings.only:
         return files
-    names = f"{', '.join(gone)} cannot be read"
+    fault = "cannot be read"
+    if not any(is_inside(folder / split_part(name)[0], folder) for name in gone):
+        fault = "is outside the repository, so only -r reads it again"
+    names = f"{', '.join(gone)} {fault}"
     if recorded.sources:
         raise UsageError(
             "inputs-gone",

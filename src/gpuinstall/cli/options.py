@@ -438,7 +438,7 @@ class CommandOptions:
         """Read requirements files, groups, and constraints in the options."""
         from gpuinstall.lock.request.declaration import read_constraints, read_inputs
         from gpuinstall.project.run import fetch_included_files
-        from gpuinstall.sources.configuration import read_no_sources
+        from gpuinstall.sources import read_sources
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
         groups = map(group_path, self.groups)
@@ -447,7 +447,9 @@ class CommandOptions:
         read = partial(_read_stream, offline=self.offline)
         no_sources: frozenset[str] = frozenset()
         if names:
-            no_sources = read_no_sources(os.environ, Path.cwd(), self.sourcing)
+            here = Path.cwd()
+            sources = read_sources(None, os.environ, here, sourcing=self.sourcing)
+            no_sources = sources.no_sources
         files = {}
         with fetch_included_files(self.terminal, offline=self.offline):
             for name in names:

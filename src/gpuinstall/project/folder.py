@@ -28,8 +28,8 @@ from gpuinstall.lock.request.history import (
     remove_files,
 )
 from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
+from gpuinstall.sources import read_sources
 from gpuinstall.sources.configuration import (
-    read_no_sources,
     read_project_tables,
 )
 from gpuinstall.sources.requirements_file import (
@@ -238,7 +238,8 @@ def _find_replaced_parts(
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
-    no_sources = read_no_sources(os.environ, folder, request.sourcing)
+    sources = read_sources(None, os.environ, folder, sourcing=request.sourcing)
+    no_sources = sources.no_sources
     return {name: read_inputs(name, folder, no_sources) for name in names}
 
 

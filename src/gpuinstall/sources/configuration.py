@@ -66,8 +66,6 @@ from gpuinstall.sources.uv_settings import (
     KeyList,
     UvSetting,
     find_list,
-    find_names,
-    merge_settings,
 )
 
 _Environ: TypeAlias = Mapping[str, str]
@@ -286,15 +284,6 @@ def _parse_accepted_settings(
                 hint=f"Change {file}",
             )
     return settings
-
-
-def read_no_sources(
-    environ: _Environ, folder: Path, sourcing: Sourcing
-) -> frozenset[str]:
-    """Return the packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
-    settings = read_configuration(environ, folder, sourcing)
-    of_uv = (one for one in settings if isinstance(one, UvSetting))
-    return find_names(merge_settings(of_uv), "no-sources")
 
 
 def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:

@@ -58,11 +58,6 @@ class Effect(Enum):
         """
         return self in _ROLES
 
-    @property
-    def is_recorded(self) -> bool:
-        """Whether a lock records the setting."""
-        return self in _RECORDED
-
 
 INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
 """The effects of settings for all packages."""
@@ -146,7 +141,7 @@ class SourceSetting(Setting):
     @property
     def is_recorded(self) -> bool:
         """Whether a lock records the setting."""
-        return self.effect.is_recorded
+        return self.effect in _RECORDED
 
     def applies_in(self, environment: Mapping[str, str]) -> bool:
         """Return whether the setting's marker is true in an environment."""

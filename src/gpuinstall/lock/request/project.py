@@ -46,6 +46,7 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
+    Part,
     RequirementsFile,
     convert_content_errors,
     join_files,
@@ -89,20 +90,16 @@ def read_folder_project(
     if requirement.path is None:
         return None
     project = read_static_project(folder / expand_home(requirement.path))
-    if project is None:
+    if project is None or not project.own_name:
         return None
-    table = project.project
-    extras = project.extras
-    has_extras = extras.keys() >= set(requirement.extras)
-    if not has_extras or "name" not in table:
+    if not project.extras.keys() >= set(requirement.extras):
         return None
     name = project.own_name
-    version = str(table.get("version", DYNAMIC_VERSION))
+    version = str(project.project.get("version", DYNAMIC_VERSION))
     row = {"name": name, "version": version, "requires-dist": []}
-    lists = [extras[extra] for extra in requirement.extras]
-    texts = chain(table.get("dependencies", ()), *lists)
-    origin = TextOrigin(str(Path(requirement.path) / PROJECT))
-    requirements = [parse_requirement(text, origin) for text in texts]
+    parts = [Part("extra", extra) for extra in requirement.extras]
+    of_extras = chain.from_iterable(map(project.requirements, parts))
+    requirements = [*project.dependencies(), *of_extras]
     # An extra that includes other extras requires the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None

@@ -7,7 +7,6 @@ import pytest
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import DEFAULT_SOURCING
 from gpuinstall.lock.request.declaration import (
     declare_project,
     find_build_files,
@@ -15,7 +14,7 @@ from gpuinstall.lock.request.declaration import (
     read_inputs,
 )
 from gpuinstall.lock.request.pyproject import ProjectFile
-from gpuinstall.sources.configuration import read_no_sources
+from gpuinstall.sources import read_sources
 from gpuinstall.sources.requirements_file import join_files
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
@@ -195,7 +194,7 @@ def test_no_sources_applies_to_sources_of_the_root(tmp_path):
     (tmp_path / "app").mkdir()
     write(tmp_path / "app", pyproject__toml=project)
     write(tmp_path, pyproject__toml=root + six)
-    ignored = read_no_sources({}, tmp_path / "app", DEFAULT_SOURCING)
+    ignored = read_sources(None, {}, tmp_path / "app").no_sources
     listed = read_declaration(tmp_path / "app", no_sources=ignored).listed
     assert (written(listed.requirements), listed.settings) == (("six",), ())
 

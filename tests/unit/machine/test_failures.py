@@ -294,6 +294,11 @@ HEALTHY = {
     "a Jetson in a container without its files": DOCKER
     | {"platform.json": platform(release="5.15.148-tegra")}
     | NO_DRIVER,
+    "a Jetson with a failing NVML": {
+        "/proc/device-tree/compatible": "nvidia,p3737-0000\0nvidia,tegra234\0"
+    }
+    | nvml(init=9)
+    | libcuda(1),
     "a Jetson with NVIDIA's own package for a newer CUDA": no_nvml()
     | {"platform.json": platform(machine="aarch64", release="5.15.148-tegra")}
     | libcuda(1, path="/usr/local/cuda-13.2/compat_orin/libcuda.so.1.1"),

@@ -45,19 +45,13 @@ PARSERS = {
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@given(text=st.text())
-def test_arbitrary_text_is_parsed_without_error(name, text):
-    PARSERS[name][0](text)
-
-
-@pytest.mark.parametrize("name", PARSERS)
 @given(data=st.data())
 def test_modified_text_is_parsed_without_error(name, data):
     parse, text = PARSERS[name]
     first, last = sorted(
         data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text))))
     )
-    parse(text[:first] + data.draw(st.text(max_size=20)) + text[last:])
+    parse(text[:first] + data.draw(st.text()) + text[last:])
 
 
 def test_nested_json_is_parsed_without_error():

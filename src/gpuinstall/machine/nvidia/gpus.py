@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpuinstall.base.machine import Driver, Gpu, MigDevice
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
@@ -26,18 +27,14 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """Return the GPUs that NVML or CUDA lists, then other GPUs on the bus."""
     gpus = _list_nvml_gpus(evidence) or _list_cuda_gpus(evidence)
     if evidence.facts.jetson and not (gpus or evidence.cards):
-        gpus = [_create_gpu(evidence, NvmlGpu(), CudaDevice(), None, "device-tree")]
+        gpus = [_create_gpu(evidence, NvmlGpu(), CudaDevice(), "device-tree")]
     found = [detected.card for detected in gpus]
     index = max((detected.gpu.index for detected in gpus), default=-1)
     for card in evidence.cards:
         if card not in found:
             index += 1
-            address = card.address
-            gpus.append(
-                _create_gpu(
-                    evidence, NvmlGpu(index=index), CudaDevice(), address, "pci"
-                )
-            )
+            listed = NvmlGpu(index=index, bus_id=card.address)
+            gpus.append(_create_gpu(evidence, listed, CudaDevice(), "pci"))
     return tuple(gpus)
 
 
@@ -82,19 +79,20 @@ def _list_nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
         addresses.update(zip(unplaced, unlisted, strict=True))
     detected = []
     for gpu, address in zip(gpus, addresses.values(), strict=True):
-        device = _find_device(evidence, gpu, address)
-        detected.append(_create_gpu(evidence, gpu, device, address, "nvml"))
+        listed = replace(gpu, bus_id=address)
+        device = _find_device(evidence, listed)
+        detected.append(_create_gpu(evidence, listed, device, "nvml"))
     return detected
 
 
 def _list_cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     detected = []
     for index, device in enumerate(evidence.cuda.devices):
-        listed = NvmlGpu(index=index)
+        listed = NvmlGpu(index=index, bus_id=device.bus_id)
         if device.uuid and device.uuid.startswith("MIG-"):
             part = MigDevice(device.uuid, None, device.memory_mib)
-            listed = NvmlGpu(index=index, mig=True, slices=(part,))
-        detected.append(_create_gpu(evidence, listed, device, device.bus_id, "libcuda"))
+            listed = replace(listed, mig=True, slices=(part,))
+        detected.append(_create_gpu(evidence, listed, device, "libcuda"))
     return detected
 
 
@@ -102,20 +100,18 @@ def _create_gpu(
     evidence: NvidiaEvidence,
     listed: NvmlGpu,
     device: CudaDevice,
-    address: str | None,
     found_via: str,
 ) -> DetectedGpu:
     """Create a GPU from the facts of NVML, CUDA, and the catalog.
 
     Args:
         evidence: The evidence of the machine.
-        listed: NVML's GPU, or only an index if another source lists it.
+        listed: NVML's GPU, or only an index and address if another source lists it.
         device: CUDA's device, or an empty device if CUDA does not list it.
-        address: The PCI address, if known.
         found_via: The source that lists the GPU.
     """
     cards = {card.address: card for card in evidence.cards}
-    card = cards.get(address or "")
+    card = cards.get(listed.bus_id or "")
     chip = card.chip if card else None
     jetson = evidence.facts.jetson
     tegra = jetson.chip if jetson else None
@@ -148,30 +144,20 @@ def _create_gpu(
     return DetectedGpu(gpu, card)
 
 
-def _find_device(
-    evidence: NvidiaEvidence,
-    listed: NvmlGpu,
-    address: str | None,
-) -> CudaDevice:
-    """Return the CUDA device that is the same GPU as NVML's, or an empty one.
-
-    Args:
-        evidence: The evidence of the machine.
-        listed: NVML's GPU.
-        address: The PCI address, if known.
-    """
+def _find_device(evidence: NvidiaEvidence, listed: NvmlGpu) -> CudaDevice:
+    """Return the CUDA device that is the same GPU as NVML's, or an empty one."""
     devices = evidence.cuda.devices
     gpus = evidence.nvml.gpus
     # On a Jetson, NVML reports no address, and its UUID lacks CUDA's prefix. Other drivers may report neither an address
     # nor a UUID.
     has_uuid = listed.uuid is not None and listed.uuid.startswith("GPU-")
     are_alike = len(devices) == len(gpus) and not any(gpu.mig for gpu in gpus)
-    if address is None and not has_uuid and are_alike:
+    if listed.bus_id is None and not has_uuid and are_alike:
         # NVML and CUDA both list GPUs in the order of the bus.
         return devices[gpus.index(listed)]
     for device in devices:
         if listed.uuid is not None and device.uuid == listed.uuid:
             return device
-        if address is not None and device.bus_id == address:
+        if listed.bus_id is not None and device.bus_id == listed.bus_id:
             return device
     return CudaDevice()

@@ -588,13 +588,6 @@ def read_live_catalog(
     )
 
 
-def read_torch_page(index: str, client: Client) -> Page | None:
-    """Return the torch index's page for all backends, if available."""
-    with suppress(InstallationError):
-        return client.page(f"{index}/torch/")
-    return None
-
-
 def _find_new_tags(
     index: str,
     client: Client,
@@ -609,7 +602,9 @@ def _find_new_tags(
         catalog: The catalog, with the known backends.
         builds: The builds of the platform.
     """
-    page = read_torch_page(index, client)
+    page = None
+    with suppress(InstallationError):
+        page = client.page(f"{index}/torch/")
     if page is None:
         return []
     backends = {build.backend for build in catalog.builds}

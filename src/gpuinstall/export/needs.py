@@ -21,7 +21,7 @@ from gpuinstall.export.pins import (
     make_export_error,
     read_lock_backend,
 )
-from gpuinstall.lock.file.fit import CompatibleLock, check_lock_for_drivers
+from gpuinstall.lock.file.fit import CompatibleLock, check_lock
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS
@@ -174,12 +174,10 @@ def _find_gpu_needs(
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
         drivers = list(catalog.drivers.list_thresholds(machine.os))
-    machines = [
-        replace(machine, driver=driver and Driver(driver)) for driver in drivers
-    ]
-    verdicts = check_lock_for_drivers(lock, machines, Request(()), catalog)
     oldest: dict[str, DriverVersion | None] = {}
-    for driver, verdict in zip(drivers, verdicts, strict=True):
+    for driver in drivers:
+        with_driver = replace(machine, driver=driver and Driver(driver))
+        verdict = check_lock(lock, with_driver, Request(()), catalog)
         running = verdict.gpus if isinstance(verdict, CompatibleLock) else ()
         for gpu in machine.gpus:
             if gpu.index in running:

@@ -185,7 +185,7 @@ def find_common_python(locks: Sequence[Lock]) -> str:
     for lock in locks:
         if lock.python is None:
             message = f"{lock.name} has an unknown Python version"
-            raise make_export_error(message, _format_lock_command(lock))
+            raise make_export_error(message, "gpuinstall lock")
         pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(
@@ -194,12 +194,3 @@ def find_common_python(locks: Sequence[Lock]) -> str:
             hint="gpuinstall lock --upgrade",
         )
     return pythons.pop()
-
-
-def _format_lock_command(lock: Lock) -> str:
-    """Return the ``gpuinstall lock`` command that updates a lock file."""
-    try:
-        Target.parse(lock.target)
-    except (UsageError, ValueError):
-        return "gpuinstall lock"
-    return f"gpuinstall lock --target {lock.target}"

@@ -33,11 +33,12 @@ from gpuinstall.lock.file.lock import (
 )
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.demand import allows_python
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from packaging.tags import Tag
 
@@ -90,38 +91,16 @@ def check_lock(
         gate: Checks the sources; None if they are already checked.
         exact: Whether the recorded requirements must equal the request.
     """
-    [verdict] = check_lock_for_drivers(
-        lock, [machine], request, catalog, gate=gate, exact=exact
-    )
-    return verdict
-
-
-def check_lock_for_drivers(
-    lock: Lock,
-    machines: Sequence[Machine],
-    request: Request,
-    catalog: Catalog,
-    *,
-    gate: LockGate | None = None,
-    exact: bool = False,
-) -> list[LockVerdict]:
-    """Check whether a lock file supports machines with different drivers.
-
-    The driver affects only the choice of the build, so files are selected once.
-    """
-    python = _select_python(lock, machines[0], request)
+    python = _select_python(lock, machine, request)
     reasons = chain(
         _find_request_mismatch(lock, request) if exact else (),
         _find_source_built_family(lock, catalog),
-        _find_incompatibilities(lock, python, machines[0], request, gate),
+        _find_incompatibilities(lock, python, machine, request, gate),
     )
     reason = next(reasons, None)
     if reason:
-        return [Rejection(lock, reason)] * len(machines)
-    return [
-        _check_locked_build(lock, python, machine, request, catalog)
-        for machine in machines
-    ]
+        return Rejection(lock, reason)
+    return _check_locked_build(lock, python, machine, request, catalog)
 
 
 def _check_locked_build(
@@ -160,13 +139,11 @@ def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
     pythons += reversed(machine.pythons or ())
     # A lock by another tool may support several Python versions.
     allowed = lock.pylock.requires_python or SpecifierSet()
-    for python in pythons:
-        minor = get_minor_version(python or "")
-        # A request may have a range. With the patch release 99, ">=3.12.4"
-        # allows 3.12.
-        if minor[:1].isdigit() and f"{minor}.99" in allowed:
-            return minor
-    return ""
+    minors = [get_minor_version(python or "") for python in pythons]
+    # A request may have a range instead of a version.
+    return next(
+        (one for one in minors if one[:1].isdigit() and allows_python(allowed, one)), ""
+    )
 
 
 def _find_request_mismatch(lock: Lock, request: Request) -> Iterator[Reason]:

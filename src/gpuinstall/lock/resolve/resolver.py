@@ -138,8 +138,8 @@ class Resolver:
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
             else:
                 if known.is_empty and not resolver_input.bounds:
-                    for error in known.unbuildable.values():
-                        raise error
+                    for failure in known.unbuildable.values():
+                        raise failure
                 return RefusedInput(outcome, known)
         message = (
             f"no compatible versions found after {TURNS} attempts: too many candidates "

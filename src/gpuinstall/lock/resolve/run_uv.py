@@ -80,9 +80,8 @@ def resolve_once(
             lambda: _create_project(resolver_input, known, index, previous)
         )
     except InstallationError as error:
-        is_steered = not known.is_empty or resolver_input.bounds
-        is_steered = is_steered or len(index.builds()) > 1
-        if error.code != BUILD_FAILED or not is_steered:
+        is_steered = not known.is_empty or bool(resolver_input.bounds)
+        if error.code != BUILD_FAILED or not (is_steered or len(index.builds()) > 1):
             raise
         package = find_failed_package(error)
         if package in {"", *known.unbuildable}:

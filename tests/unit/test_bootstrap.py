@@ -414,20 +414,6 @@ def test_tool_environment_of_root_starts_for_other_users():
     assert started.stdout == f"{tool}\n", started.stderr
 
 
-def test_symlinks_to_tool_environment_are_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
-    open_folder = tmp_path / "open"
-    (tmp_path / "own").mkdir()
-    open_folder.mkdir()
-    (open_folder / "second").symlink_to(tmp_path / "own")
-    (tmp_path / "first").symlink_to(open_folder / "second")
-    python = program_below(tmp_path / "first", monkeypatch)
-    assert refusal(python) == ""
-    open_folder.chmod(0o777)
-
-    assert refusal(python) == refused(open_folder)
-
-
 def test_permissive_umask_creates_private_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     modes: list[int] = []

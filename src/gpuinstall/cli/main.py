@@ -49,7 +49,7 @@ _OTHER_WORDS = {
     "--locked": "gpuinstall lock check && gpuinstall sync",
     "--frozen": "gpuinstall sync   # installs the lock file without updating it",
     "--check": "gpuinstall lock check",
-    "--gpu": "gpuinstall plan --gpu NAME   # for another machine; lock --gpu locks for it",
+    "--gpu": "Use plan --gpu, or lock --gpu, for another machine",
     "--no-cache": "export UV_NO_CACHE=1   # then run it again",
     "--reinstall": "gpuinstall sync   # reinstalls packages with missing or changed files\n"
     "gpuinstall env remove && gpuinstall sync   # reinstalls all packages",

@@ -27,7 +27,6 @@ from gpuinstall.base.removal import iter_files, remove_path
 from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
-from tests.lab.nobody import NOBODY, open_folder, run_as_nobody
 
 
 def test_atomic_write_creates_missing_folders(tmp_path):
@@ -100,16 +99,6 @@ def test_owner_of_cache_or_parent_is_reported(tmp_path):
             f"{folder} belongs to uid 12345: other users can change what is installed from the cache {cache}"
         ]
         os.chown(folder, 0, -1)
-
-
-@pytest.mark.root
-def test_private_cache_in_world_writable_directory_is_used():
-    with open_folder() as folder:
-        folder.chmod(0o777)
-        cache = folder / "cache"
-        cache.mkdir()
-        os.chown(cache, NOBODY, NOBODY)
-        assert run_as_nobody(lambda: check_cache(cache, Listener())) == "None"
 
 
 def _half_written(file):

@@ -89,12 +89,6 @@ def test_variable_disabling_pip_configuration_is_reported(monkeypatch, capsys):
     assert "PIP_CONFIG_FILE is set; pip uses" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("home")
-def test_quiet_hook_prints_nothing(capsys):
-    assert run_command_line(["hook", "uv", "--quiet"]) == 0
-    assert capsys.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\n"])
 def test_malformed_pip_configuration_is_reported(home, hook, text):
     file = home / "pip" / "pip.conf"

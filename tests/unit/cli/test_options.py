@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import (
     CommandOptions,
@@ -47,14 +46,6 @@ def test_fix_commands_are_never_read_from_machine_files(tmp_path, code, fix):
 
     assert fix in str(found.fix)
     assert "curl" not in str(found.fix)
-
-
-def test_missing_environment_suggests_install_with_its_path(tmp_path):
-    with pytest.raises(UsageError) as refused:
-        find_existing_interpreter(None, tmp_path / "em")
-    assert refused.value.hint == (
-        f"gpuinstall install --venv {tmp_path / 'em'}   # creates it"
-    )
 
 
 def test_closed_stdin_is_reported(monkeypatch):

@@ -143,12 +143,38 @@ class Judged:
         self.label = label
         self.transcript = transcript
         self.known = classify.known_of(label.here.machine) if label.here else ()
-        self.read()
+        self.read("", is_of_fix=True)
         self.answer = self.judge()
 
-    def read(self) -> None:
-        """Find the conditions that the text meets."""
-        self.conditions = classify.Conditions(self.transcript, self.known)
+    def read(self, entry: str, *, is_of_fix: bool) -> None:
+        """Find the conditions and failures in the text after a removal.
+
+        Args:
+            entry: The changed failure; empty for a condition, which can change any.
+            is_of_fix: Whether the fixes can differ.
+        """
+        failures = {**table.load_failures(), **table.load_lookalikes()}
+        matches: dict[str, classify.Match] = {}
+        if entry:
+            matches.update(self.matches)
+            matches.pop(entry, None)
+            failures = {entry: failures[entry]}
+        else:
+            self.conditions = classify.Conditions(self.transcript, self.known)
+        for match in classify.find_matches(failures, self.conditions):
+            matches[match.failure.id] = match
+        self.matches = matches
+        if is_of_fix:
+            self.told: tuple[Any, ...] = ()
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """What ``read`` changes."""
+        return self.conditions, self.matches, self.told
+
+    @state.setter
+    def state(self, state: tuple[Any, ...]) -> None:
+        self.conditions, self.matches, self.told = state
 
     @property
     def names(self) -> Iterable[str]:
@@ -161,25 +187,25 @@ class Judged:
         The first cause on another platform, and for a whole text, its fix and reason
         follow.
         """
-        conditions, label = self.conditions, self.label
-        found: Sequence[classify.Match]
-        found = classify.find_matches(table.load_failures(), conditions)
-        others = classify.find_matches(table.load_lookalikes(), conditions)
-        names = [match.failure.id for match in others]
+        conditions, label, found = self.conditions, self.label, self.matches
+        names = [*filter(found.get, table.load_lookalikes())]
+        failures: Sequence[classify.Match]
+        failures = [found[one] for one in table.load_failures() if one in found]
         if label.here:
-            found, _ = explanation.compare(found, label.here)
-        anywhere = [one for one in found if one.failure.here not in PLATFORMS]
+            failures, _ = explanation.compare(failures, label.here)
+        anywhere = [one for one in failures if one.failure.here not in PLATFORMS]
         ids = [one.failure.id for one in classify.rank(anywhere)[:1]]
-        matches = classify.rank(found)
+        matches = classify.rank(failures)
         if not matches:
             return (None, False, names, ids)
-        is_certain = len(matches) == 1 and conditions.confirm(matches[0])
-        told: tuple[Any, ...] = ()
-        if label.right and label.is_fitted:
-            words = explanation.library_placeholders(matches[0], conditions, {})
-            cause, *_ = classify.causes_of(matches[:1], conditions, HERE, words)
-            told = (cause.fix, cause.why)
-        return (matches[0].failure.id, is_certain, names, ids, told)
+        first = matches[0]
+        is_certain = len(matches) == 1 and conditions.confirm(first)
+        of_first = (first.failure.id, first.evidence)
+        if label.right and label.is_fitted and self.told[:2] != of_first:
+            words = explanation.library_placeholders(first, conditions, {})
+            cause, *_ = classify.causes_of([first], conditions, HERE, words)
+            self.told = (*of_first, cause.fix, cause.why)
+        return (first.failure.id, is_certain, names, ids, *self.told[2:])
 
     def accepts(self, answer: tuple[Any, ...]) -> bool:
         """Return whether an answer may replace the present one."""
@@ -217,6 +243,8 @@ class Pruner:
 
     def __init__(self) -> None:
         self.removed = Counter[str]()
+        self.entry = ""
+        """The failure whose items are removed; empty for conditions."""
         self.failures = dict(table.load_failures())
         self.similar = dict(table.load_lookalikes())
         self.rows = {name: table.read_table(name)["failure"] for name in FILES}
@@ -253,6 +281,7 @@ class Pruner:
         """Remove signs, conditions, and subjects of a failure."""
         rows = self.failures if row["id"] in self.failures else self.similar
         whole = rows[row["id"]]
+        self.entry = row["id"]
         fields = ("signs", "unless", "why", "fix")
 
         def parse() -> None:
@@ -292,6 +321,7 @@ class Pruner:
     def prune_condition(self, row: Row) -> None:
         """Remove patterns, and values by family, of a condition."""
         index = self.condition_rows.index(row)
+        self.entry = ""
 
         def parse() -> None:
             self.conditions[index] = self.parse_condition(row)
@@ -356,12 +386,12 @@ class Pruner:
         parse()
         answers = []
         for text in affected:
-            conditions = text.conditions
-            text.read()
-            answers.append((text, text.judge(), conditions))
+            state = text.state
+            text.read(self.entry, is_of_fix=not self.entry or kind == "subject")
+            answers.append((text, text.judge(), state))
             if not text.accepts(answers[-1][1]):
                 for other, _, before in answers:
-                    other.conditions = before
+                    other.state = before
                 return False
         for text, answer, _ in answers:
             text.answer = answer

@@ -49,7 +49,7 @@ def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
     for problem in reading.machine.problems:
         if problem.id == failure.id:
             return LocalFact(True, problem.message)
-    facts = PREDICATES[failure.here](reading) if failure.here else Facts()
+    facts = _find_predicate(failure.here)(reading) if failure.here else Facts()
     if failure.id in facts.causes:
         return LocalFact(True, facts.causes[failure.id])
     is_refuted = facts.refutation and failure.id not in facts.possible
@@ -307,7 +307,6 @@ def _of_platform(name: str) -> Predicate:
 
 
 PREDICATES: Mapping[str, Predicate] = {
-    "amd": _of_vendor("amd"),
     "before-ampere": _since((8, 0), "F80"),
     "code": code,
     "companions": companions,
@@ -316,11 +315,13 @@ PREDICATES: Mapping[str, Predicate] = {
     "driver-silent": driver_silent,
     "idle": idle,
     "in-container": gpu_in_container,
-    "intel": _of_vendor("intel"),
-    "jetson": _of_platform("jetson"),
-    "macos": _of_platform("macos"),
     "mig": mig,
     "old-gpu": _since((7, 5)),
-    "windows": _of_platform("windows"),
-    "wsl": _of_platform("wsl"),
 }
+
+
+def _find_predicate(name: str) -> Predicate:
+    """Return a predicate by its name, vendor, or platform."""
+    if name in PREDICATES:
+        return PREDICATES[name]
+    return _of_vendor(name) if name in VENDORS else _of_platform(name)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PIECE = 256 << 10
 _WITHOUT_SUFFIX = frozenset({400, 416, 501})
 """HTTP statuses of servers that do not support ranges without a start."""
+_PART = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -58,13 +59,13 @@ class HttpRanges:
             response.close()
             response = self._request("0-0")
         with closing(response):
-            # The size of the file is unknown.
-            size = _find_size(response)
-            span = (max(0, size - TAIL), size) if has_tail else (0, 1)
-            self._check(response, *span)
-            self.size, self._etag = _file_version(response)
+            *span, self.size = self._find_part(response)
+            start = max(0, self.size - TAIL)
+            if span != ([start, self.size] if has_tail else [0, 1]):
+                raise _wrong_range(self._url)
+            self._etag = response.headers.get("ETag")
             if has_tail:
-                self._tail = self._read(response, self.size - span[0])
+                self._tail = self._read(response, self.size - start)
             _keep_connection(response)
 
     def stream(self, start: int, end: int) -> Pieces:
@@ -76,8 +77,10 @@ class HttpRanges:
         if start == end:
             return
         with closing(self._request(f"{start}-{end - 1}")) as response:
-            self._check(response, start, end)
-            if _file_version(response) != (self.size, self._etag):
+            *span, size = self._find_part(response)
+            if span != [start, end]:
+                raise _wrong_range(self._url)
+            if (size, response.headers.get("ETag")) != (self.size, self._etag):
                 message = f"the file on {_host(self._url)} changed while it was read"
                 raise WheelError("wrong-range", message)
             while start < end:
@@ -99,11 +102,26 @@ class HttpRanges:
             response = self._send(span)
         return response
 
-    def _check(self, response: Response, start: int, end: int) -> None:
-        """Raise WheelError unless a response has the requested bytes."""
-        error = _response_error(response, _host(self._url), start, end)
-        if error:
-            raise error
+    def _find_part(self, response: Response) -> tuple[int, int, int]:
+        """Return the start and end of a response, and the size of the file.
+
+        Raises:
+            WheelError: The response is not a part of the file.
+        """
+        if response.status_code == 200:
+            message = f"{_host(self._url)} does not support range requests"
+            raise WheelError("no-ranges", message)
+        if response.status_code != 206:
+            message = f"{_host(self._url)} returned HTTP status {response.status_code}"
+            raise WheelError("http-status", message)
+        headers = response.headers
+        part = _PART.fullmatch(headers.get("Content-Range", ""))
+        if part and headers.get("Content-Encoding", "identity") == "identity":
+            first, last, size = map(int, part.groups())
+            length = str(last + 1 - first)
+            if headers.get("Content-Length", length) == length:
+                return first, last + 1, size
+        raise _wrong_range(self._url)
 
     def _send(self, span: str) -> Response:
         # A range of a compressed response would not be a range of the file.
@@ -168,46 +186,9 @@ class HttpRanges:
         )
 
 
-def _response_error(
-    response: Response,
-    host: str,
-    start: int,
-    end: int,
-) -> WheelError | None:
-    """Return the error if a response lacks the requested bytes.
-
-    Args:
-        response: The response.
-        host: The host of the server.
-        start: The first requested byte.
-        end: The end of the requested part.
-    """
-    if response.status_code == 200:
-        return WheelError("no-ranges", f"{host} does not support range requests")
-    if response.status_code != 206:
-        return WheelError(
-            "http-status", f"{host} returned HTTP status {response.status_code}"
-        )
-    headers = response.headers
-    span = rf"bytes {start}-{end - 1}/\d{{1,18}}"
-    is_part = re.fullmatch(span, headers.get("Content-Range", ""), re.ASCII)
-    is_plain = headers.get("Content-Encoding", "identity") == "identity"
-    size = str(end - start)
-    if is_part and is_plain and headers.get("Content-Length", size) == size:
-        return None
-    return WheelError("wrong-range", f"{host} sent a different range than requested")
-
-
-def _find_size(response: Response) -> int:
-    """Return the size of a file in a response, or 0 if it is missing."""
-    size = response.headers.get("Content-Range", "").rpartition("/")[2]
-    return int(size) if re.fullmatch(r"\d{1,18}", size, re.ASCII) else 0
-
-
-def _file_version(response: Response) -> tuple[int, str | None]:
-    """Return the size and ETag of a file, which reveal a changed file."""
-    size = response.headers["Content-Range"].rpartition("/")[2]
-    return int(size), response.headers.get("ETag")
+def _wrong_range(url: str) -> WheelError:
+    message = f"{_host(url)} sent a different range than requested"
+    return WheelError("wrong-range", message)
 
 
 def _keep_connection(response: Response) -> None:

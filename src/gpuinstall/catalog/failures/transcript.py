@@ -164,7 +164,12 @@ def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
     lines = list(enumerate(text.split("\n"), 1))
     if len(text) <= LONGEST:
         return lines, 0
-    read = _shortened(_unlike(lines))
+    pieces = _unlike(lines)
+    start = _limited(pieces)
+    end = _limited(pieces[: len(start) - 1 : -1])[::-1]
+    between = pieces[len(start) : len(pieces) - len(end)]
+    telling = [piece for piece in between if _TROUBLE.search(piece[1].lower())]
+    read = start + _limited(telling) + end
     return read, len(lines) - len({number for number, _ in read})
 
 
@@ -183,23 +188,10 @@ def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
     return unlike
 
 
-def _shortened(pieces: list[_Numbered]) -> list[_Numbered]:
-    """Return the start, lines between that mention a failure, and the end."""
-    start = _limited(pieces)
-    end = _limited(pieces[: len(start) - 1 : -1])[::-1]
-    between = pieces[len(start) : len(pieces) - len(end)]
-    telling = [piece for piece in between if _TROUBLE.search(piece[1].lower())]
-    return start + _limited(telling) + end
-
-
 def _limited(pieces: Sequence[_Numbered]) -> list[_Numbered]:
     """Return the first pieces, up to a third of ``LONGEST``."""
-    lengths = accumulate(len(piece) for _, piece in pieces)
-    return [
-        piece
-        for piece, length in zip(pieces, lengths, strict=True)
-        if length <= LONGEST // 3
-    ]
+    lengths = [*accumulate(len(piece) for _, piece in pieces)]
+    return [*pieces[: bisect_right(lengths, LONGEST // 3)]]
 
 
 def _parts(line: str) -> Iterator[str]:

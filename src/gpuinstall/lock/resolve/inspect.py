@@ -397,9 +397,10 @@ class ResolutionInspector:
         is_read = package in self.resolver_input.requested or (
             uses_cuda and not members.has_minimum(package)
         )
+        is_read = is_read or is_core(package)
         if self.resolver_input.is_frozen:
-            is_read = False
-        deepest = Depth.WHOLE if is_read or is_core(package) else Depth.METADATA
+            is_read = is_core(package) and not members.with_torch.fullmatch(package)
+        deepest = Depth.WHOLE if is_read else Depth.METADATA
         if self.has_no_gpu:
             return min(deepest, Depth.TABLES)
         # Reading a part of the package is enough for a warning.

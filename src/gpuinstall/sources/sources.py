@@ -639,6 +639,9 @@ class Sources(Value):
             elif one.ignore_reason:
                 label = "Index" if one.key == "no-index" else "Ignored"
                 reporter.step(label, reason)
+        if self.exclude_newer:
+            text = "it does not apply to PyTorch packages, whose index has no dates"
+            reporter.step("Ignored", f"exclude-newer: {text}")
         for setting in self.uv:
             if rows := find_family_rows(setting, self.family):
                 reporter.step(

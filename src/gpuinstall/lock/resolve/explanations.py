@@ -276,7 +276,7 @@ class ResolutionExplanation:
         sentences = [*conflicts[cause]]
         why = join_names(sentences[:most])
         if sentences[most:]:
-            why = f"{why} and {len(sentences) - most} more"
+            why += f" and {len(sentences) - most} more"
         packages = dict.fromkeys(conflicts[cause].values())
         return Obstacle(why, join_names([*packages]))
 
@@ -307,10 +307,16 @@ class ResolutionExplanation:
     def _explain_unmet_requirement(self, package: str, newest: Version) -> Obstacle:
         """Return the first requirement of a release that is not satisfied."""
         demand = self._find_unmet_requirement(package, newest)
+        if demand is None and package == "torch":
+            # uv selects other packages before torch, so another release may exist.
+            demand = self._find_unmet_requirement(package, newest, package)
         if demand is None:
             return Obstacle()
         sentence = f"{package} {newest} requires {remove_marker(demand)}"
-        limited_by = demand.name if demand.name in self._versions else ""
+        requirers = self._index.find_requirers(demand.name, self._versions)
+        limited_by = next(iter(requirers), demand.name)
+        if limited_by == package or limited_by not in self._versions:
+            limited_by = ""
         limits = self._find_excluding_limits(demand)
         if self._index.is_unavailable(demand):
             sentence += ", and no source has a compatible version"

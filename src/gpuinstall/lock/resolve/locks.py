@@ -6,7 +6,6 @@ Python, and with ``--relax`` fewer pins.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,7 +44,6 @@ from gpuinstall.lock.resolve.locked_pages import (
 )
 from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
 from gpuinstall.lock.resolve.resolver_input import (
-    TARGETS_DISAGREE,
     Alternative,
     Requests,
     create_inputs,
@@ -58,7 +56,7 @@ from gpuinstall.lock.uv.builds import (
     find_source_builds,
     report_builds,
 )
-from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
 from gpuinstall.lock.uv.project import format_requirement_lines
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules
@@ -267,8 +265,7 @@ def _explain_with_silence(
         InstallationError: The index may have the missing build.
     """
     is_by_fact = _is_decided_by_fact(conflict.code, requests)
-    words = re.findall(r"[\w-]+", conflict.sentence)
-    names = requests[0].catalog.family.intersection(words)
+    names = find_mentioned_names(conflict.sentence, requests[0].catalog.family)
     if not names and not is_by_fact and conflict is not silence:
         return Conflict(conflict)
     error = create_resolution_error(silence, requests, session)
@@ -282,9 +279,7 @@ def _explain_with_silence(
         conflict.evidence = f"{silence.message}: {unseen} not considered"
         conflict.hint = f"{conflict.hint}\n{silence.hint}"
         return Conflict(conflict)
-    if conflict.code == TARGETS_DISAGREE:
-        raise _create_no_common_torch_error(conflict, silence)
-    if conflict.why and conflict is not silence:
+    if conflict is not silence and (conflict.why or conflict.evidence):
         silence.evidence = conflict.sentence
     raise silence
 
@@ -315,19 +310,6 @@ def create_resolution_error(
     if session.environment.get("UV_OFFLINE"):
         silence.why, silence.hint = OFFLINE
     return silence
-
-
-def _create_no_common_torch_error(
-    conflict: GpuInstallError, silence: InstallationError
-) -> InstallationError:
-    """Return the error if no reachable index has a torch for all targets."""
-    return InstallationError(
-        conflict.code,
-        conflict.message,
-        why=silence.sentence,
-        evidence=conflict.evidence,
-        hint=f"{conflict.hint}\n{silence.hint}",
-    )
 
 
 def _check_locked_torch(

@@ -473,16 +473,19 @@ class PackageIndex:
             package: The package.
             versions: The resolved versions; None: all versions that uv tried.
         """
+        requested = self.resolver_input.requested
         parents = defaultdict[str, list[str]](list)
         for (name, version), dependencies in self._log.edges.items():
-            if versions is None or versions.get(name, version) == version:
+            # A requested local project has no version in uv's lock.
+            own = version if name in requested or versions is None else ""
+            if (versions or {}).get(name, own) == version:
                 for one in dependencies:
                     parents[one.name].append(name)
         paths: dict[str, tuple[str, ...]] = {package: ()}
         # The list grows while it is read.
         pending = [package]
         for name in pending:
-            if name in self.resolver_input.requested or not parents[name]:
+            if name in requested or not parents[name]:
                 return paths[name]
             new = [one for one in parents[name] if one not in paths]
             paths |= {one: (one, *paths[name]) for one in new}

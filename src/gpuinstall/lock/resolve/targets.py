@@ -42,7 +42,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.resolve.run_uv import collect_pages, run_uv_without_facts
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
-from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
 from gpuinstall.lock.uv.project import UvLock
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan, Rejected
@@ -229,7 +229,11 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
         return conflict
     alone: UvLock | Conflict = conflict
     added = None
-    if OWN_PACKAGES in conflict.why or not refused.known.is_empty:
+    # uv's message about other packages needs no explanation.
+    is_about_torch = OWN_PACKAGES in conflict.why or find_mentioned_names(
+        conflict.why, {"torch"}
+    )
+    if is_about_torch or not refused.known.is_empty:
         alone = run_uv_without_facts(resolver.resolver_input, resolver.index)
         if isinstance(alone, Conflict):
             added = _explain_added_torch(resolver)

@@ -1,11 +1,9 @@
 """A frozen catalog for tests that expect certain versions.
 
 ``differences.toml`` contains the differences from the shipped catalog, whose later releases
-and drivers are ignored. ``facts.json`` has the same rows in another format for comparison.
-``python tests/frozen …`` runs gpuinstall with this catalog.
+and drivers are ignored. ``python tests/frozen …`` runs gpuinstall with this catalog.
 """
 
-import json
 import sys
 from functools import cache
 from pathlib import Path
@@ -105,13 +103,6 @@ def frozen_catalog() -> Catalog:
     return parse_catalog(
         read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml"))
     )
-
-
-@cache
-def facts() -> dict[str, Any]:
-    """Load the rows of the frozen catalog from ``facts.json``."""
-    told: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text("utf-8"))
-    return told
 
 
 def freeze() -> None:

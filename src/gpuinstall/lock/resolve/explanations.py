@@ -229,30 +229,28 @@ class ResolutionExplanation:
         requested = requirement_names(self._resolver_input.programs)
         companions = self._index.find_newest_companions(self._resolution.build)
         demands = [
-            (wheel, one)
-            for wheel in self._resolution.wheels
-            if wheel.package != dependent
-            for one in self._find_requirements(wheel.package, wheel.version)
+            (limiting, Version(selected), one)
+            for limiting, selected in self._versions.items()
+            if limiting != dependent
+            for one in self._find_requirements(limiting, Version(selected))
             if one.name == package and not one.allows(version)
         ]
-        for wheel, demand in demands:
+        for limiting, selected, demand in demands:
             cause = (
                 ObstacleKind.REQUESTED
-                if wheel.package in requested
+                if limiting in requested
                 else ObstacleKind.DEPENDENCY
             )
             # The torch version determines family packages, even locked ones.
-            if package == "torch" and wheel.package in self._index.names():
+            if package == "torch" and limiting in self._index.names():
                 cause = ObstacleKind.COMPANION
-                is_newest = str(companions.get(wheel.package)) == wheel.version.public
+                is_newest = str(companions.get(limiting)) == selected.public
                 if self._is_kept("torch") and not is_newest:
                     continue
             text = remove_marker(demand).text
             if demand.is_exact:
                 text = text.replace("==", " ")
-            name = f"{wheel.package} {wheel.version.public}"
-            sentence = f"{name} requires {text}"
-            limiting = wheel.package
+            sentence = f"{limiting} {selected.public} requires {text}"
             requirers = self._index.find_requirers(limiting, self._versions)
             if cause is ObstacleKind.DEPENDENCY and requirers:
                 limiting, *between = requirers

@@ -246,9 +246,18 @@ def read_configuration(
     # In a workspace, the root takes precedence.
     for file, table in reversed([*read_project_tables(environ, folder)]):
         projects.append(file.parent)
-        yield from _parse_accepted_settings(table, file, environ)
+        judged = table
+        if file.name == PROJECT:
+            # For other keys, uv only prints a warning.
+            judged = {key: table[key] for key in _JUDGED & table.keys()}
+        yield from _parse_judged_settings(table, judged, file, environ)
     for file, table in _read_user_tables(environ):
-        yield from map(_mark_own, _parse_accepted_settings(table, file, environ))
+        # The user may have a newer uv with further keys.
+        judged = {
+            key: table[key] for key in table if find_list(key) is not KeyList.UNKNOWN
+        }
+        own = _parse_judged_settings(table, judged, file, environ)
+        yield from map(_mark_own, own)
     yield from map(_mark_own, read_pip_variables(environ, folder))
     active_files = _active_pip_files(environ)
     for file in reversed(find_pip_files(environ)):
@@ -260,19 +269,22 @@ def read_configuration(
         yield from settings if is_of_folder else map(_mark_own, settings)
 
 
-def _parse_accepted_settings(
-    table: Mapping[str, Any], file: Path, environ: _Environ
+def _parse_judged_settings(
+    table: Mapping[str, Any], judged: Mapping[str, Any], file: Path, environ: _Environ
 ) -> tuple[SourceSetting | UvSetting, ...]:
     """Parse a table of uv.
 
+    Args:
+        table: The table.
+        judged: The keys that uv must accept.
+        file: The file, to whose folder paths are relative.
+        environ: The environment variables, with the logins of indexes.
+
     Raises:
-        UsageError: uv refuses the table.
+        UsageError: uv refuses a key.
     """
     import tomli_w  # slow to import, and few folders have settings
 
-    is_project = file.name == PROJECT
-    # For other keys of a pyproject.toml, uv only prints a warning.
-    judged = {key: table[key] for key in table if not is_project or key in _JUDGED}
     with _convert_read_errors(file):
         # Unlike uv's errors, these contain no logins in any spelling.
         settings = parse_uv_settings(table, file, environ)

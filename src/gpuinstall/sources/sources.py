@@ -549,7 +549,8 @@ class Sources(Value):
                     setting, is_own=self.policy.trusts_folder and not is_archive
                 )
             # A missing folder does not matter if ``sync --wheels`` has the files.
-            if location.is_local and exists(location.path):
+            is_missing = is_inside and not exists(location.path)
+            if location.is_local and not is_missing:
                 file = folder / setting.file
                 owner = file if exists(file) else folder
                 check_outside(Path(location.path), owner, setting.place)

@@ -88,6 +88,15 @@ def test_uv_toml_has_the_verdict_of_uv(read, tmp_path, text):
     assert not refusal or answer.err.split()[-1][:9] in refusal or "…" in refusal
 
 
+def test_unknown_key_of_the_user_is_reported(read):
+    """The user's own uv may be newer."""
+    listener = Listener()
+    read(user="speed = 1").explain_ignored_settings(listener)
+    assert "gpuinstall does not know this setting" in listener.warnings[0]
+    with pytest.raises(UsageError, match="unknown variant"):
+        read(user="resolution = 'newest'")
+
+
 PROJECT_TABLES = (
     'required-version = ">=99"',
     'required-version = ">=0.1"',

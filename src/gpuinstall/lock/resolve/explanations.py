@@ -235,7 +235,8 @@ class ResolutionExplanation:
             for one in self._find_requirements(limiting, Version(selected))
             if one.name == package and not one.allows(version)
         ]
-        for limiting, selected, demand in demands:
+        for demanding, selected, demand in demands:
+            limiting = demanding
             cause = (
                 ObstacleKind.REQUESTED
                 if limiting in requested

@@ -170,7 +170,7 @@ class Resolver:
             )
         accounts: dict[str, str] = {}
         for package, newest in self._find_newer_releases(best).items():
-            if not self._has_runs_left(best):
+            if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
                 break
             bound = Constraint.of(package, f">={newest}")
             other = replace(written, bounds=(bound,))
@@ -184,15 +184,11 @@ class Resolver:
             best = self._choose_better(best, outcome)
         return replace(self._try_backends(best), accounts=accounts)
 
-    def _has_runs_left(self, best: ResolvedInput) -> bool:
-        limit = RUNS if best.known.is_empty else RUNS_WITH_FACTS
-        return self._runs < limit
-
     def _try_backends(self, best: ResolvedInput) -> ResolvedInput:
         """Try later torch versions of each backend, without older programs.
 
         After several conflicts, uv decides CUDA's libraries before torch, and skips
-        builds that require other libraries.
+        builds that require other libraries. The number of backends limits the runs.
         """
         resolution = best.resolution
         programs = [
@@ -200,17 +196,16 @@ class Resolver:
             for package, version in resolution.versions.items()
             if package in self.index.newest_releases()
         ]
-        for bound in limit_backends(self.index, self._find_later_builds(resolution)):
-            if not self._has_runs_left(best):
-                break
+        for bound in limit_backends(self.index, self._find_later_builds(best)):
             other = replace(self.resolver_input, bounds=(bound, *programs))
             outcome = self._run_until_stable(other, best.known, resolution)
             if isinstance(outcome, ResolvedInput):
                 return outcome
         return best
 
-    def _find_later_builds(self, resolution: UvResolution) -> list[str]:
+    def _find_later_builds(self, best: ResolvedInput) -> list[str]:
         """Return builds of later torch versions that all packages allow."""
+        resolution = best.resolution
         limits = [
             one
             for package in resolution.versions
@@ -221,6 +216,7 @@ class Resolver:
             version
             for version, build in self.index.builds().items()
             if build.torch > resolution.build.torch
+            and not best.known.rejects(resolution.versions, version)
             and all(one.allows(build.torch) for one in limits)
         ]
 

@@ -415,7 +415,7 @@ class ResolutionExplanation:
         """
         wheel = None
         if package in self._index.newest_releases():
-            wheel = self._index.find_wheel(package, version)
+            wheel = self._index.find_releases(package).get(version)
         if wheel:
             return self._index.read_metadata_requirements(wheel)
         requirements = self._index.find_dependencies(package, str(version))

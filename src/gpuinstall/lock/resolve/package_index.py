@@ -103,9 +103,14 @@ class PackageIndex:
         return self.resolver_input.catalog.family.union(self._pages)
 
     def read_pages(self) -> _WheelPages:
-        """Return the wheels of each bound package whose page was read."""
+        """Return the wheels of each bound package whose page was read.
+
+        The page of a package that no source of torch lists is empty.
+        """
         self.read(self._needed_packages)
-        return {**self._create_empty_pages(), **self._pages, **self._extensions}
+        bindable = self._bindable()
+        unlisted = self.resolver_input.catalog.family - bindable if bindable else ()
+        return {**dict.fromkeys(unlisted, ()), **self._pages, **self._extensions}
 
     def find_unread_packages(self) -> frozenset[str]:
         """Return the packages with an unread page of a source of torch."""
@@ -149,12 +154,6 @@ class PackageIndex:
             # GPU builds require Triton. For CPU builds, the default index has Triton.
             family &= self._listed() | self.resolver_input.requested | {"triton"}
         return family.union(self._listed()).difference(self._extensions)
-
-    def _create_empty_pages(self) -> _WheelPages:
-        """Return empty pages of packages that no source of torch lists."""
-        if not self._bindable():
-            return {}
-        return dict.fromkeys(self.resolver_input.catalog.family - self._bindable(), ())
 
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
@@ -299,18 +298,6 @@ class PackageIndex:
         return [
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
-
-    def find_wheel(self, package: str, version: Version) -> Wheel | None:
-        """Return the best wheel of one version, with any label."""
-        wheels = [
-            one
-            for one in self.find_wheels(package)
-            if one.version.public == version.public
-        ]
-        best = select_best_files(
-            wheels, self.resolver_input.tags, lambda one: one.package
-        )
-        return next(iter(best), None)
 
     def find_preferred_labels(
         self, builds: dict[str, Build]
@@ -492,11 +479,13 @@ class PackageIndex:
             pending += dict.fromkeys(new)
         return ()
 
-    def _read_metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
+    def _read_metadata_requirements(self, wheel: Wheel | None) -> list[Requirement]:
         """Return a wheel's requirements on the target, with requested extras.
 
-        If METADATA is unreadable, the result is empty.
+        Without a wheel, or if METADATA is unreadable, the result is empty.
         """
+        if wheel is None:
+            return []
         extras = set[str]()
         for program in self.resolver_input.programs:
             if program.name == wheel.package:

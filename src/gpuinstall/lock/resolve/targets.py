@@ -318,15 +318,6 @@ def _suggest_other_name(package: str, resolver: Resolver) -> str:
     return f"; the package for CUDA {toolkit[0]} is {name}"
 
 
-def _read_newest_requirements(
-    name: str, refused: RefusedInput, resolver: Resolver
-) -> Sequence[Requirement]:
-    """Return the requirements of a program's latest possible release."""
-    newest = resolver.find_newest_release(name, refused.known)
-    wheel = resolver.index.find_wheel(name, newest) if newest else None
-    return resolver.index.read_metadata_requirements(wheel) if wheel else ()
-
-
 def _explain_added_torch(resolver: Resolver) -> Conflict | None:
     """Return the conflict if only the torch that gpuinstall adds causes it."""
     resolver_input = resolver.resolver_input
@@ -336,11 +327,11 @@ def _explain_added_torch(resolver: Resolver) -> Conflict | None:
     without = run_uv_without_facts(resolver_input, resolver.index, added=())
     if isinstance(without, Conflict) or "torch" in list_versions(without.packages):
         return None
-    torch = next(iter(resolver.index.builds().values())).torch
-    wheel = resolver.index.find_wheel("torch", torch)
+    version, build = next(iter(resolver.index.builds().items()))
+    wheel = resolver.index.find_releases("torch").get(Version(version))
     causes = {
-        format_limit(limit): f"torch {torch} requires {remove_marker(one)}"
-        for one in (resolver.index.read_metadata_requirements(wheel) if wheel else ())
+        format_limit(limit): f"torch {build.torch} requires {remove_marker(one)}"
+        for one in resolver.index.read_metadata_requirements(wheel)
         for limit in resolver.index.find_limits(one.name)
         if one.pinned and not limit.allows(one.pinned)
     }
@@ -398,7 +389,9 @@ def _explain_by_machine(
     if resolver.index.find_limits("torch"):
         return conflict
     for name in resolver.index.newest_releases():
-        for torch in _read_newest_requirements(name, refused, resolver):
+        newest = resolver.find_newest_release(name, refused.known)
+        wheel = newest and resolver.index.find_releases(name).get(newest)
+        for torch in resolver.index.read_metadata_requirements(wheel):
             if torch.name != "torch" or not torch.specifier:
                 continue
             pinned = lock_request.with_request_changes(

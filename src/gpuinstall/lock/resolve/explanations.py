@@ -253,13 +253,12 @@ class ResolutionExplanation:
                 text = text.replace("==", " ")
             sentence = f"{limiting} {selected.public} requires {text}"
             requirers = self._index.find_requirers(limiting, self._versions)
+            first = limiting
             if cause is ObstacleKind.DEPENDENCY and requirers:
-                limiting, *between = requirers
+                first, *between = requirers
                 verb = "indirectly requires" if between else "requires"
-                sentence = (
-                    f"{limiting} {verb} {sentence.replace(' req', ', which req')}"
-                )
-            conflicts[cause][sentence] = limiting
+                sentence = f"{first} {verb} {sentence.replace(' req', ', which req')}"
+            conflicts[cause][sentence] = first
         if package == "torch":
             builds = self._index.builds().items()
             fact = self._find_rejecting_fact(

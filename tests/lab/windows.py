@@ -25,6 +25,7 @@ under these rules.
 """
 
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -309,12 +310,27 @@ def play():
             vars(loaded)["os"] = windows_os
         if name.removeprefix("gpuinstall.") in BY_PLATFORM:
             vars(loaded)["sys"] = windows_sys
+    sys.modules["msvcrt"] = create_msvcrt()
     rules = Windows(Path(os.environ[FOLDER]))
     process.run = adding_names(process.run, rules)
     os.rename = renaming(os.rename)
     vars(subprocess)["Popen"] = Started
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
     sys.addaudithook(rules)
+
+
+def create_msvcrt() -> ModuleType:
+    """Return a module that locks files as Windows does."""
+    module = ModuleType("msvcrt")
+
+    def locking(descriptor: int, _mode: int, _count: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PermissionError(errno.EACCES, error.strerror) from None
+
+    vars(module).update(LK_NBLCK=2, locking=locking)
+    return module
 
 
 def renaming(rename: Callable[..., None]) -> Callable[..., None]:

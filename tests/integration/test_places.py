@@ -266,12 +266,10 @@ def test_environment_of_a_read_only_project_is_used(project, tmp_path, home):
         stack.enter_context(read_only(project.folder))
         if home == "read-only":
             stack.enter_context(read_only(tmp_path / "home"))
-        for is_known in (home == "same", home != "read-only"):
-            assert installed(container) == "1.0"
-            said = container.succeed("sync").out
-            assert ("already up to date" in said) == is_known
-            for words in (("verify",), ("env", "list"), ("plan",), ("lock", "check")):
-                container.succeed(*words)
+        assert installed(container) == "1.0"
+        assert "already up to date" in container.succeed("sync").out
+        for words in (("verify",), ("env", "list"), ("plan",), ("lock", "check")):
+            container.succeed(*words)
         error = container.refusal("install", "alpha==2.0", exit_code=4)
         assert error["code"] == "not-writable"
 

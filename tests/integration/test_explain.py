@@ -43,6 +43,5 @@ def test_uv_outside_path_is_suggested_by_full_path(workshop, play):
         ("/usr/bin:/bin", str(uv.uv())),
         (f"{uv.uv().parent}:/usr/bin:/bin", "uv"),
     ):
-        here = workshop.having(PATH=path)
-        (cause, *_) = here.document("explain", NUMPY_1)["data"]["causes"]
-        assert any(fix.startswith(f"{name} pip install") for fix in cause["fix"])
+        printed = workshop.having(PATH=path).run("explain", NUMPY_1).out
+        assert f"  {name} pip install" in printed

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from posixpath import basename
 from typing import NamedTuple
 
-from gpuinstall.base.values import asdict
+from gpuinstall.base.values import asdict, replace
 from gpuinstall.wheels.gpu_code import FatbinCode, Fatbins
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
@@ -190,6 +190,8 @@ class PackageReader:
         self, needs: Needs, libraries: Sequence[str] = (), unread: Sequence[str] = ()
     ) -> WheelFacts:
         """Combine the needs and the GPU code read so far."""
+        if self._is_per_torch:
+            needs = replace(needs, needs=(), torch=TorchNeeds("ordinary"))
         wheel = self._wheel
         read = [self._code[name] for name in libraries]
         opens = {*needs.opens}.union(*(one.opens for one in read))
@@ -210,7 +212,6 @@ class PackageReader:
         facts = {
             **asdict(needs),
             "codes": codes,
-            "torch": TorchNeeds("ordinary") if self._is_per_torch else needs.torch,
             "unread": (*unread, *(one.name for one in read if not one.is_read)),
             "cudas": _folder_cuda_majors(wheel.members)
             or built_cuda_majors(needs.cudas, opens, of_ptx),

@@ -151,6 +151,9 @@ def read_state(
     # A previous attempt already reported the state.
     quiet = again or options.catalog is not None
     request = read_request(project, quiet=quiet)
+    if options.locked and project.settings.only:
+        # uv's settings may change after the lock was written.
+        request = replace(request, constraints=())
     request = make_environment_request(project, request, quiet=quiet)
     here = project.find_request_machine(request)
     existing = inspect_environment(project.paths, here or project.machine)

@@ -195,10 +195,12 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
                 _announce(planned, current.reporter)
                 unpacked = _fetch(planned, current)
                 ahead = _verify_before_change(unpacked, current)
-                is_lock_new = _is_lock_new(unpacked)
+                was_outdated = _is_lock_outdated(unpacked)
                 with _apply_change(unpacked, current) as place:
                     proof = _verify(unpacked, place, ahead, current)
                 result = _create_result(unpacked, proof, current)
+            # A lock file that was saved during the change is kept.
+            is_lock_new = was_outdated and not _is_lock_outdated(unpacked)
             return replace(result, is_lock_new=is_lock_new, seconds=monotonic() - start)
         except KernelFailedError as error:  # noqa: PERF203  a build takes minutes
             failed = error
@@ -339,8 +341,8 @@ def _verify_before_change(
     return run_kernels(planned.fit, unpacked.python, planned.state.here, project)
 
 
-def _is_lock_new(unpacked: UnpackedPackages) -> bool:
-    """Return whether an installation writes a lock file to the folder."""
+def _is_lock_outdated(unpacked: UnpackedPackages) -> bool:
+    """Return whether the folder's lock file differs from the installed one."""
     planned = unpacked.planned
     place, lock = planned.existing.paths, planned.fit.lock
     if planned.action is Action.NOTHING or not place.is_managed:

@@ -224,6 +224,13 @@ def test_command_with_an_invisible_lock_is_not_disturbed(place, facts):
         assert (place.staging / "file").exists()
 
 
+def test_killed_command_of_another_container_is_recovered(place):
+    owner = replace(Owner.here(), host="elsewhere", namespace="another")
+    write_files(place.work, "owner", text=owner.to_json())
+    with environment_lock(place, Reporter(), wait=0):
+        pass
+
+
 def test_host_whose_clock_is_ahead_keeps_a_change(place, monkeypatch):
     owner = replace(Owner.here(), host="node7", boot="another")
     write_files(place.current_change, "journal.json")

@@ -205,6 +205,27 @@ def test_urls_and_wheels_are_recognized_by_one_module():
     )
 
 
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        # The reader is FolderLocks, and compare_requests compares.
+        (r"= read_lock_text\(", {"folder.py"}),
+        (r'glob\("pylock', {"target.py"}),
+        (
+            r"\.(inputs|preferred_digest|requirements_files)( [!=]= |\.get\()",
+            {"lock.py"},
+        ),
+    ],
+)
+def test_locks_are_read_and_compared_by_one_module(pattern, places):
+    found = {
+        file.relative_to(SOURCE / "lock/file").as_posix()
+        for file in SOURCE.rglob("*.py")
+        if re.search(pattern, file.read_text("utf-8"))
+    }
+    assert found == places
+
+
 def test_only_vendor_rows_list_several_vendors():
     # The plugin runs without gpuinstall's modules.
     names = {word for row in VENDOR_ROWS for word in (row.name, row.kind, row.pci_id)}

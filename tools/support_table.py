@@ -10,7 +10,6 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.gpus import load_gpus, load_other_chips
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.alternatives import find_native_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +49,22 @@ def list_gpu_capabilities(drivers: Drivers) -> list[ComputeCapability]:
     """
     capabilities = map(ComputeCapability.parse, load_gpus()["chips"].values())
     return sorted(set(capabilities).difference(drivers.tegra))
+
+
+def find_native_build(machine: Machine, catalog: Catalog) -> str | None:
+    """Return the name of a build with native code for all GPUs of a machine.
+
+    Args:
+        machine: The machine, with the driver to evaluate.
+        catalog: The catalog of builds and drivers.
+
+    Returns:
+        The name, or None if no build is compatible or if a GPU would run PTX code.
+    """
+    plan = choose(machine, Request(), catalog)
+    if isinstance(plan, Plan) and all(gpu.how == "sass" for gpu in plan.gpus):
+        return plan.choice.build.name
+    return None
 
 
 def _table_by_driver(

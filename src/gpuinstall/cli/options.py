@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -325,13 +325,11 @@ class CommandOptions:
             offline=self.offline,
         )
 
-    def read_other_machine(
-        self, newest_driver: Callable[[Machine], int | None] | None = None
-    ) -> Machine | None:
+    def read_other_machine(self, *, assumes_driver: bool = False) -> Machine | None:
         """Return the machine given by ``--machine`` or ``--gpu``, if any.
 
         Args:
-            newest_driver: Returns the latest driver for GPUs if ``--driver`` is not given.
+            assumes_driver: Whether to assume the latest driver without ``--driver``.
 
         Raises:
             UsageError: The file or an option is malformed.
@@ -349,7 +347,7 @@ class CommandOptions:
         if any(words):
             from gpuinstall.machine.options import machine_from_options
 
-            return machine_from_options(*words, newest_driver=newest_driver)
+            return machine_from_options(*words, assumes_driver=assumes_driver)
         return None
 
     def read_settings(self) -> Settings:

@@ -15,7 +15,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import PAIRED, load_catalog
+from gpuinstall.catalog import PAIRED
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
@@ -41,12 +41,7 @@ from gpuinstall.project.request import read_request
 )
 def plan_command(options: CommandOptions) -> Outcome:
     """Select a torch build for this machine or another one."""
-    newest = None
-    if options.gpu_names:
-        from gpuinstall.plan.alternatives import find_newest_branch
-
-        newest = partial(find_newest_branch, catalog=load_catalog())
-    selected = options.read_other_machine(newest)
+    selected = options.read_other_machine(assumes_driver=True)
     with options.open_project(machine=selected, is_read_only=True) as project:
         machine = project.machine
         if selected is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
+from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import Product, find_gpu
 
 _OLDEST_BRANCH = 100
@@ -23,7 +24,7 @@ def machine_from_options(
     arch: str | None = None,
     glibc: str | None = None,
     *,
-    newest_driver: Callable[[Machine], int | None] | None = None,
+    assumes_driver: bool = False,
 ) -> Machine:
     """Return a machine with these GPUs and this driver.
 
@@ -36,7 +37,7 @@ def machine_from_options(
         os: The operating system. None selects the system of the GPUs or driver, or Linux.
         arch: The architecture. None selects the architecture of the GPUs' hosts, or x86_64.
         glibc: The version of glibc.
-        newest_driver: The function that returns the branch to assume without ``driver``, if any.
+        assumes_driver: Whether to assume the latest driver for the GPUs without ``driver``.
 
     Raises:
         UsageError: A name is unknown, or the driver is missing.
@@ -66,22 +67,30 @@ def machine_from_options(
         return replace(machine, driver=Driver(version, found_via="words"))
     if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
-    message = "--gpu requires --driver: the builds for {} depend on it"
-    if newest_driver:
-        branch = newest_driver(machine)
-        if branch:
-            version = DriverVersion.parse(str(branch))
-            return replace(machine, driver=Driver(version, found_via="assumed"))
-        message = "no combination of driver and torch build supports all of {}"
+    if assumes_driver:
+        version = DriverVersion.parse(str(_find_newest_branch(cards)))
+        return replace(machine, driver=Driver(version, found_via="assumed"))
     labels = [gpu.label for gpu in cards]
     commands = [f"gpuinstall plan --gpu {quote_word(label)}" for label in labels]
     raise UsageError(
         "driver-missing",
-        message.format(", ".join(labels)),
+        f"--gpu requires --driver: the builds for {', '.join(labels)} depend on it",
         hint="\n".join(
             ["Add --driver with the version that nvidia-smi shows", *commands]
         ),
     )
+
+
+def _find_newest_branch(gpus: Iterable[Gpu]) -> int:
+    """Return the latest driver branch that supports all GPUs."""
+    drivers = load_drivers()
+    branches = [drivers.branches[-1].branch]
+    for gpu in gpus:
+        capability = gpu.compute_capability
+        generation = drivers.generation(capability) if capability else None
+        if generation and generation.last_branch:
+            branches.append(generation.last_branch)
+    return min(branches)
 
 
 def parse_driver(text: str) -> DriverVersion:

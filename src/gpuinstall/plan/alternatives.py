@@ -20,31 +20,6 @@ _NOT_REQUESTED = {"other-torch", "python-unsupported", "glibc-too-old"}
 """Reason codes for builds that a source cannot make selectable."""
 
 
-def find_newest_branch(machine: Machine, catalog: Catalog) -> int | None:
-    """Return the latest driver branch that a native build supports."""
-    for version in reversed(catalog.drivers.versions):
-        with_driver = replace(machine, driver=Driver(version, found_via="words"))
-        if find_native_build(with_driver, catalog):
-            return version.branch
-    return None
-
-
-def find_native_build(machine: Machine, catalog: Catalog) -> str | None:
-    """Return the name of a build with native code for all GPUs of a machine.
-
-    Args:
-        machine: The machine, with the driver to evaluate.
-        catalog: The catalog of builds and drivers.
-
-    Returns:
-        The name, or None if no build is compatible or if a GPU would run PTX code.
-    """
-    plan = choose(machine, Request(), catalog)
-    if isinstance(plan, Plan) and all(gpu.how == "sass" for gpu in plan.gpus):
-        return plan.choice.build.name
-    return None
-
-
 def find_minimum_cuda(
     plan: Plan, machine: Machine, request: Request, catalog: Catalog
 ) -> Reason | None:

@@ -56,7 +56,7 @@ class PlanContext(Value, eq=False):
     def requested_torches(self) -> frozenset[Version]:
         """The torch versions that satisfy the request."""
         torches = {build.torch for build in self.builds}
-        return frozenset(filter(self.demand.allows, torches))
+        return frozenset(filter(self.demand.torch_requirement.allows, torches))
 
     @cached_property
     def companions(self) -> Companions:

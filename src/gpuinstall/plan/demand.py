@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from packaging.specifiers import SpecifierSet
-    from packaging.version import Version
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog.catalog import Catalog
@@ -59,10 +58,6 @@ class Demand(Value, eq=False):
     """The marker values before a build is selected."""
 
     preferred_backend: Backend | None = None
-
-    def allows(self, torch: Version) -> bool:
-        """Return whether a torch version satisfies the request."""
-        return self.torch_requirement.allows(torch)
 
 
 def allows_python(requested: SpecifierSet, python: str) -> bool:

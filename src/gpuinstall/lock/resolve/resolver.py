@@ -206,6 +206,8 @@ class Resolver:
     def _find_later_builds(self, best: ResolvedInput) -> list[str]:
         """Return builds of later torch versions that all packages allow."""
         resolution = best.resolution
+        if "torch" in self.resolver_input.alternative.preferences:
+            return []
         limits = [
             one
             for package in resolution.versions

@@ -282,11 +282,15 @@ def _explain_by_facts(
     if package not in requirement_names(pins):
         unread = refused.known.format_unread_releases(package)
         known = "is known to run" if unread else "runs"
-        other = _suggest_other_name(package, resolver)
-        reasons.append(f"no older version {known} here{unread}{other}")
-    command = f"gpuinstall run python -m pip install {program}"
-    without = suggest_request_without(program, resolver.resolver_input.lock_request)
-    hint = f"{without}\n{command}   # afterwards: installs it anyway"
+        reasons.append(f"no older version {known} here{unread}")
+    lock_request = resolver.resolver_input.lock_request
+    hint = suggest_request_without(program, lock_request)
+    other = _find_other_name(package, resolver)
+    if other and program == package:
+        hint = f"Request {other} instead of {package}\n{hint}"
+    if lock_request.builds_here:
+        command = f"gpuinstall run python -m pip install {program}"
+        hint += f"\n{command}   # afterwards: installs it anyway"
     why = ", and ".join(reasons) or None
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
 
@@ -307,15 +311,13 @@ def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
     ]
 
 
-def _suggest_other_name(package: str, resolver: Resolver) -> str:
-    """Return a hint if the package for torch's CUDA has another name."""
+def _find_other_name(package: str, resolver: Resolver) -> str | None:
+    """Return the name of the package for torch's CUDA if it is another one."""
     toolkit = next(iter(resolver.index.builds().values())).toolkit
-    if toolkit is None:
-        return ""
-    name = rename_for_cuda(package, toolkit[0])
+    name = toolkit and rename_for_cuda(package, toolkit[0])
     if not name or name == package or not resolver.index.find_releases(name):
-        return ""
-    return f"; the package for CUDA {toolkit[0]} is {name}"
+        return None
+    return name
 
 
 def _explain_added_torch(resolver: Resolver) -> Conflict | None:

@@ -43,12 +43,14 @@ MACHINES: list[Machine] = [
     _machine("RTX 4090", "GTX 1080", driver="535.183.01", cuda="12.2"),
     _machine("A100", driver="525.60.13", cuda="12.0", os="windows"),
     _machine("H100", driver="580.95.05", cuda="13.0", arch="aarch64"),
+    machines.jetson("Orin", "36.4.0", driver=None),
     Machine("macos", "arm64"),
 ]
 READINGS = [LocalReading(each, Path("absent"), environ={}) for each in MACHINES]
 # Conditions that a machine can fulfill: see diagnose/explanation.py.
 OF_MACHINE = {"gfx-override", "devices-hidden", "same-cuda-major", "other-cuda-major"}
 OF_MACHINE.update(chain.from_iterable(map(classify.known_of, MACHINES)))
+OF_MACHINE.update([f"!{name}" for name in OF_MACHINE])
 FACTS: dict[tuple[str, int], predicates.LocalFact | None] = {}
 PLATFORMS = {"jetson", "macos", "windows", "wsl"}
 # Keys of fixes that the probe selects: see machine/symptoms.toml.
@@ -294,7 +296,9 @@ class Pruner:
             is_free = len(row["signs"]) > 1 and not is_message(sign.get("says", ""))
             if is_free and self.remove("sign", row["signs"], sign, parse, affected):
                 continue
-            for name in [*sign.get("when", ())]:
+            # No text shows the conditions that only a machine fulfills.
+            shown = {name for name in sign.get("when", ()) if name not in OF_MACHINE}
+            for name in sorted(shown):
                 self.remove("when", sign["when"], name, parse, affected)
             for key in {"says", "runs", "sees"} & sign.keys():
                 self.shorten(sign, key, parse, affected)

@@ -15,7 +15,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from gpuinstall.diagnose.reading import LocalReading
 LOGS = Path("tests/data/logs")
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 22.04")
 _machine: Callable[..., Machine] = machines.machine
+_jetson: Callable[..., Machine] = machines.jetson
 MACHINES: list[Machine] = [
     _machine(driver=None, environment=Environment(container="docker")),
     _machine("RTX 4090", driver="580.95.05", environment=Environment(wsl=True)),
@@ -43,7 +44,7 @@ MACHINES: list[Machine] = [
     _machine("RTX 4090", "GTX 1080", driver="535.183.01", cuda="12.2"),
     _machine("A100", driver="525.60.13", cuda="12.0", os="windows"),
     _machine("H100", driver="580.95.05", cuda="13.0", arch="aarch64"),
-    machines.jetson("Orin", "36.4.0", driver=None),
+    _jetson("Orin", "36.4.0", driver=None),
     Machine("macos", "arm64"),
 ]
 READINGS = [LocalReading(each, Path("absent"), environ={}) for each in MACHINES]
@@ -140,6 +141,9 @@ def record_matches() -> None:
 
 class Judged:
     """A labeled text with its present answer."""
+
+    matches: Mapping[str, classify.Match] = {}
+    """The failures and similar errors in the text."""
 
     def __init__(self, label: Label, transcript: Transcript) -> None:
         self.label = label

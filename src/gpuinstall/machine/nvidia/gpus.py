@@ -145,7 +145,7 @@ def _create_gpu(
 
 
 def _find_device(evidence: NvidiaEvidence, listed: NvmlGpu) -> CudaDevice:
-    """Return the CUDA device that is the same GPU as NVML's, or an empty one."""
+    """Return the CUDA device of a GPU that NVML lists, or an empty one."""
     devices = evidence.cuda.devices
     gpus = evidence.nvml.gpus
     # On a Jetson, NVML reports no address, and its UUID lacks CUDA's prefix. Other drivers may report neither an address

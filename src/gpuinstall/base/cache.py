@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from time import time
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from msgspec import json
 
@@ -19,6 +20,29 @@ from gpuinstall.base.values import Value
 
 _Cached = TypeVar("_Cached", bound=Value)
 _LOCK = Lock()
+
+FORGET_S = 300
+"""Seconds in which no optional page of an unreachable host is requested."""
+
+
+class HostCache(Value):
+    """Hosts that could not be reached, for the next commands."""
+
+    folder: Path
+
+    def add(self, host: str) -> None:
+        """Add a host."""
+        with suppress(InstallationError):
+            write_atomically(self._file(host), "", is_cached=True)
+
+    def has(self, host: str) -> bool:
+        """Return whether a host was added in the last five minutes."""
+        with suppress(OSError):
+            return time() - self._file(host).stat().st_mtime <= FORGET_S
+        return False
+
+    def _file(self, host: str) -> Path:
+        return self.folder / quote(host, safe="")
 
 
 class JsonCache(Value, Generic[_Cached]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -95,6 +94,8 @@ def _query(words: tuple[str, ...], variables: frozenset[tuple[str, str]]) -> str
 @cache
 def find_settings_fault(text: str) -> str:
     """Return why uv refuses the text of a ``uv.toml``, or an empty string."""
+    import tempfile  # slow to import
+
     from gpuinstall.base.process import run
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -6,8 +6,11 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import partial
+from urllib.parse import urlsplit
 
 from gpuinstall.base.advice import NOTE
+from gpuinstall.base.cache import HostCache
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
@@ -108,13 +111,13 @@ def _find_silent_index(
     plan: Plan, request: Request, project: Project
 ) -> Iterator[Reason]:
     """Yield a warning if the torch index was unreachable a moment ago."""
-    # The modules are slow to import.
-    from gpuinstall.catalog.listing import exclude_torch_index
-    from gpuinstall.sources.web import Client
-
     choice, machine = plan.choice, project.machine
-    if choice.index is None or not Client().was_unreachable(choice.index):
+    silent_hosts = HostCache(own_cache_folder() / "unreachable")
+    host = urlsplit(choice.index or "").netloc
+    if not host or not silent_hosts.has(host):
         return
+    from gpuinstall.catalog.listing import exclude_torch_index  # slow to import
+
     catalog = project.catalog.with_kind(choice.build.backend.kind)
     without = exclude_torch_index(catalog, machine)
     other = choose_locked_torch(machine, request, without).choice

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from gpuinstall.base.cache import JsonCache
+from gpuinstall.base.cache import HostCache, JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
@@ -49,12 +49,6 @@ FILE_BYTES = 20_000_000_000
 
 
 _CHUNK = 1 << 20
-
-_SILENT = "{} is unreachable"
-"""The key of the cached entry of an unreachable host."""
-
-FORGET_S = 300
-"""Seconds in which no optional page of an unreachable host is requested."""
 
 RECENT_S = 600
 """Maximum age in seconds of an index page that is used without a request."""
@@ -173,7 +167,9 @@ class Client:
         self._ignored = ignored or {}
         self.max_age = RECENT_S
         """The seconds after which a cached page is requested again."""
-        self._pages = JsonCache((cache or own_cache_folder()) / "pages", Page)
+        cache = cache or own_cache_folder()
+        self._pages = JsonCache(cache / "pages", Page)
+        self._silent_hosts = HostCache(cache / "unreachable")
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._failures: dict[str, UnreachableError] = {}
@@ -290,8 +286,7 @@ class Client:
 
     def was_unreachable(self, url: str) -> bool:
         """Return whether a URL's host did not respond in the last minutes."""
-        host = urlsplit(url).netloc
-        return self._pages.get(_SILENT.format(host), FORGET_S) is not None
+        return self._silent_hosts.has(urlsplit(url).netloc)
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -399,7 +394,7 @@ class Client:
             response = call_with_timeout(seconds, send)
         except (OSError, UnicodeError) as error:
             failure = UnreachableError(host, _find_cause(error))
-            self._pages.put(_SILENT.format(host), Page("", "", host))
+            self._silent_hosts.add(host)
             raise self._failures.setdefault(host, failure) from error
         self._quick_hosts.discard(host)
         return response

@@ -40,6 +40,7 @@ from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
+from gpuinstall.environments.stamp import read_file_stamp
 
 TOUCH_S = 30.0
 """The seconds between two updates of a running change's journal."""
@@ -64,8 +65,16 @@ class Journal(Value):
     """Whether the whole environment was replaced."""
     is_from_previous: bool = False
     """Whether it was replaced by the previous environment."""
+    identity: str = ""
+    """The identity of the new environment, if it was replaced."""
     is_verified: bool = False
     """Whether the environment was completely changed and verified."""
+
+
+def read_folder_identity(folder: Path) -> str:
+    """Return an identifier that changes if an environment is recreated."""
+    _, changed_ns, inode = read_file_stamp(str(folder / "pyvenv.cfg"))
+    return f"{inode} {changed_ns}"
 
 
 def describe_journal(folder: Path | None) -> dict[str, Any] | None:

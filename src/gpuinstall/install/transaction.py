@@ -71,6 +71,7 @@ from gpuinstall.install.journal import (
     is_damaged,
     is_journal,
     previous_files,
+    read_folder_identity,
     read_journal,
     replaced_environment,
     sync_file_system,
@@ -720,6 +721,7 @@ def replace_environment(
             is_rebuild=True,
             is_from_previous=new == place.previous,
             lock_digest=lock_digest,
+            identity=read_folder_identity(new),
         )
         remove_path(place.scratch)
         _leaving_files(place.scratch).mkdir(parents=True)
@@ -792,9 +794,10 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
     """Return whether an environment was not recreated since the change."""
     if read_marker(place.venv):
         return True
-    # An unmanaged environment has no marker, and is never rebuilt.
-    copy = previous_files(place.last_change) / NAME
-    return not (journal.is_rebuild or os.path.lexists(copy))
+    if journal.is_rebuild:
+        return read_folder_identity(place.root) == journal.identity
+    # An unmanaged environment has no marker.
+    return not os.path.lexists(previous_files(place.last_change) / NAME)
 
 
 def _reverse_change(place: EnvironmentPaths, journal: Journal) -> Change:

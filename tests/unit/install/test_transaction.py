@@ -18,7 +18,6 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments import running
-from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.records import record_environment, was_created_here
 from gpuinstall.environments.running import Owner
@@ -169,9 +168,7 @@ def refusal(action, *arguments):
 
 def contents(place):
     return {
-        name: text
-        for name, text in tree(place).items()
-        if ".dist-info" not in name and name != NAME
+        name: text for name, text in tree(place).items() if ".dist-info" not in name
     }
 
 
@@ -584,7 +581,6 @@ def newcomer(place, text="newer"):
     staging = place.work / "staging-89abcdef"
     shutil.rmtree(staging, ignore_errors=True)
     put(staging, "alpha-3", {"alpha/__init__.py": text})
-    environments.MARKER.write(staging)
     return staging
 
 
@@ -600,7 +596,6 @@ def test_new_environment_is_created_in_an_empty_folder(place, is_there):
 
 
 def test_rebuild_keeps_the_previous_environment(place):
-    mark(place, "first")
     first = tree(place)
     change(place)
     back(place)

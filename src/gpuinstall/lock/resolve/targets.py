@@ -296,19 +296,23 @@ def _explain_by_facts(
 
 
 def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
-    """Return the pins of a rejected package, and of torch if it may help."""
+    """Return the pins of a rejected package, and torch's deciding limits."""
     packages = {fact.package}
     found = fact.wheel and resolver.inspector.inspected.get(fact.wheel)
     # Without code for the GPUs, the package runs with no torch.
     if found and not found.unusable:
         packages.add("torch")
+    torches = [Version(f"{minor}.0") for minor in found.row.torch.fits] if found else []
     optional = {one.text for one in resolver.resolver_input.alternative.optional_pins}
-    return [
-        limit
-        for package in sorted(packages)
-        for limit in resolver.index.find_limits(package)
-        if limit.is_exact and limit.text not in optional
-    ]
+    pins = []
+    for package in sorted(packages):
+        for limit in resolver.index.find_limits(package):
+            is_deciding = limit.is_exact
+            if package == "torch" and torches:
+                is_deciding |= not any(map(limit.allows, torches))
+            if is_deciding and limit.text not in optional:
+                pins.append(limit)
+    return pins
 
 
 def _find_other_name(package: str, resolver: Resolver) -> str | None:

@@ -64,7 +64,8 @@ def plan_command(options: CommandOptions) -> Outcome:
             if options.gpu_names:
                 minimum = find_minimum_cuda(plan, machine, requested, project.catalog)
             reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
-            warnings = (*plan.warnings, *_find_silent_index(plan, requested, project))
+            silent = () if kept else _find_silent_index(plan, requested, project)
+            warnings = (*plan.warnings, *silent)
             plan = replace(plan, reasons=reasons, warnings=warnings)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
@@ -122,6 +123,8 @@ def _find_silent_index(
     without = exclude_torch_index(catalog, machine)
     other = choose_locked_torch(machine, request, without).choice
     result = f"select torch {other.build.name}" if other else "fail"
+    if project.sources.find_links:
+        result = "use the other sources"
     message = f"{choice.index} was unreachable a moment ago; without it, install would {result}"
     yield Reason("index-was-unreachable", message)
 

@@ -85,12 +85,16 @@ def choose_locked_torch(
 def runs_on_same_gpus(locked: Plan | Rejected, best: Plan | Rejected) -> bool:
     """Return whether a locked torch runs on every GPU that a build covers.
 
+    A CPU build is not replaced by a larger one.
+
     Args:
         locked: The outcome with the locked version of torch.
         best: The outcome with any version.
     """
     if isinstance(locked, Rejected) or isinstance(best, Rejected):
         return isinstance(locked, Plan)
+    if best.choice.build.backend == CPU != locked.choice.build.backend:
+        return False
     return locked.covered_gpus >= best.covered_gpus
 
 

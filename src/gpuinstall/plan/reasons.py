@@ -401,7 +401,7 @@ def list_cpu_warnings(
     """
     if build.backend != CPU:
         message = (
-            f"no reachable source has a CPU build, so {build.name} is selected (3 GB instead of 0.2 GB); "
+            f"no reachable source has a CPU build of torch {build.torch}, so {build.name} is selected (3 GB instead of 0.2 GB); "
             "to use another index: --backend cpu --torch-index https://index.example/whl; "
             f"to lock for a machine with GPUs: --backend {build.backend}"
         )

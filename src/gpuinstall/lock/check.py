@@ -14,7 +14,8 @@ from gpuinstall.lock.file.lock import (
     Lock,
     Record,
     compare_requests,
-    find_version_conflicts,
+    find_different_versions,
+    format_versions,
 )
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import create_target_machine
@@ -102,7 +103,8 @@ def check_locks(
         is_left_over = lock in left_over
         # Do not compare versions with the lock files of removed targets.
         compared = locks if is_left_over else kept
-        conflicts = find_version_conflicts(compared) if same else {}
+        differing = find_different_versions(compared) if same else {}
+        conflicts = {name: format_versions(one) for name, one in differing.items()}
         reasons = [
             *_find_staleness_reasons(
                 lock, request, catalog, conflicts, gate=gate, for_lock=for_lock

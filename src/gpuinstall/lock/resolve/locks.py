@@ -178,12 +178,26 @@ def _resolve_first(
 
     Returns:
         The resolutions or the last conflict; an empty list without alternatives.
+
+    Raises:
+        InstallationError: The last alternative needs a source that does not respond.
     """
     outcome: Resolutions | Conflict = []
+    silence = None
     for alternative in alternatives:
-        outcome = resolve_alternative(requests, alternative, session, usual=usual)
+        try:
+            outcome = resolve_alternative(requests, alternative, session, usual=usual)
+        except InstallationError as error:
+            if error.code != "unreachable":
+                raise
+            # Only the locked torch may need the source.
+            silence = error
+            continue
+        silence = None
         if not isinstance(outcome, Conflict):
             return [one.with_warnings(alternative.warnings) for one in outcome]
+    if silence:
+        raise silence
     return outcome
 
 

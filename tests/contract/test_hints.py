@@ -171,3 +171,11 @@ def test_commands_in_story_output_are_valid():
     }
     assert len(lines) > 80
     assert {line: fault for line in lines if (fault := check_hint_line(line))} == {}
+
+
+def test_hints_to_repeat_a_command_contain_only_options():
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        text = path.read_text("utf-8")
+        for options in re.findall(r"Run it again with (--[^:\"\\\n]*)", text):
+            value = r"(?: (?!to\b)[^- ]\S*)?"
+            assert re.fullmatch(rf"(?:--[a-z-]+{value} ?)+", options), options

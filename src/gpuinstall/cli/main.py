@@ -151,7 +151,7 @@ def _run_and_report(arguments: list[str]) -> int:
         if known is None and _get_terminal(arguments).verbose:
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
-        hint = "Run it again with --verbose for a traceback, and report it"
+        hint = "Run it again with --verbose: prints a traceback for the report"
         fault = known or InternalError("internal", message, hint=hint)
     return print_error(
         _get_terminal(arguments), _find_command_name(arguments) or "gpuinstall", fault

@@ -243,7 +243,7 @@ class ExistingEnvironment(Value):
             undo = format_undo_command(self.paths)
             hint += f"\nRun it again with --replace: the old one is kept for {undo}"
             if exists(self.paths.find_interpreter()):
-                hint = f"Run it again with --into to install torch into it and keep its other packages\n{hint}"
+                hint = f"Run it again with --into: installs torch into it, and keeps its other packages\n{hint}"
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     @property

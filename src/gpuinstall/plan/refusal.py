@@ -272,8 +272,9 @@ def _refuse_for_machine(failure: NoCandidate) -> Rejected:
         # Mention the driver that the oldest toolkit requires.
         message = f"{too_old}: {min(required)[1]}"
     elif code == "unreachable":
-        unreached = f"the index of torch {nearest.build.name} is unreachable"
-        message = f"{unreached}, and no other source has a build that fits this machine"
+        # Whether an unlisted build fits the machine is unknown.
+        index = context.catalog.torch_index
+        message = f"{index} is unreachable, and no other source has a build that fits this machine"
     else:
         message = f"no build fits this machine; {nearest.rejection_text}"
     return create_refusal(

@@ -59,7 +59,7 @@ _AFTERWARDS = (
     "uv pip install --python .venv --no-build-isolation {package}"
     "   # afterwards, with its build tools: setuptools wheel packaging ninja"
 )
-UPDATE_LOCK = "Run it again with --upgrade to rebuild the lock\ngpuinstall lock --upgrade   # rebuilds every lock in this folder"
+UPDATE_LOCK = "Run it again with --upgrade: rebuilds the lock\ngpuinstall lock --upgrade   # rebuilds every lock in this folder"
 
 
 class FailedBuildError(InstallationError):

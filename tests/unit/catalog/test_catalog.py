@@ -197,8 +197,8 @@ def test_catalog_rows_do_not_contradict_each_other():
         ),
         (
             '"2.15.0", tag = "cu134"',
-            '"2.16.0", tag = "cu134"',
-            "builds: torch 2.16.0 cu134: torch 2.16.0 has no row in releases",
+            '"99.0.0", tag = "cu134"',
+            "builds: torch 99.0.0 cu134: torch 99.0.0 has no row in releases",
         ),
         (
             'linux_x86_64 = "cu132"',

@@ -10,7 +10,8 @@ from gpuinstall.base import process
 from tests.lab.clone import ROOT
 from tests.lab.driver import RTX_4090
 
-FROZEN = "from tests.frozen import freeze\nfreeze()\n"
+# The child's PYTHONPATH omits the folder in which the tests run.
+FROZEN = f"import sys\nsys.path.append({str(ROOT)!r})\nfrom tests.frozen import freeze\nfreeze()\n"
 EACH = """
 import subprocess, sys
 from gpuinstall.api import Request, install, install_into, lock, machine_from_options, verify

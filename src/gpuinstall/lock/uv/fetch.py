@@ -494,6 +494,8 @@ def report_growth(
     """
     cache = session.find_uv_cache()
     total = sum(filter(None, sizes.values()))
+    # uv does not report which file grows.
+    part = next(iter(sizes), "")
     initial = {*_list_archives(cache)}
     complete = dict[Path, int]()
     stopped = Event()
@@ -509,7 +511,8 @@ def report_growth(
                     complete[path] = size
                 grown += size
             now = max(reported, min(int(grown / ratio), total))
-            progress("uv", now - reported)
+            if now > reported:
+                progress(part, now - reported)
             reported = now
 
     with session.reporter.progress("Download", sizes) as progress:
@@ -520,7 +523,8 @@ def report_growth(
         finally:
             stopped.set()
             thread.join()
-        progress("uv", total - reported)
+        if sizes:
+            progress(part, total - reported)
 
 
 def _list_archives(cache: Path) -> Iterator[Path]:

@@ -15,10 +15,7 @@ from pathlib import Path
 
 #: The tokens that count as code, which exclude comments, docstrings, and line breaks.
 CODE = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: The headings. Comments on their own lines, comprehensions, and conditional expressions are counted per 1,000 lines
-#: that are not blank. The last column is the share of docstrings with more than one line.
 COLUMNS = (
     "modules",
     "classes",
@@ -26,10 +23,6 @@ COLUMNS = (
     "tokens",
     "code lines",
     "per line",
-    "comments",
-    "compr.",
-    "cond.",
-    "long docs",
 )
 
 
@@ -70,25 +63,17 @@ def count(source: str) -> Counter[str]:
         SyntaxError: if it is not Python.
     """
     tree = ast.parse(source)
-    counts = Counter(
-        modules=1, lines=sum(bool(line.strip()) for line in source.splitlines())
-    )
+    counts = Counter(modules=1)
     documentation: set[int] = set()
     for docstring in docstrings(tree):
-        counts["docstrings"] += 1
-        counts["long docstrings"] += "\n" in str(docstring.value)
         documentation.update(
             range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1)
         )
     for node in ast.walk(tree):
         counts["classes"] += isinstance(node, ast.ClassDef)
         counts["functions"] += isinstance(node, FUNCTIONS)
-        counts["comprehensions"] += isinstance(node, COMPREHENSIONS)
-        counts["conditionals"] += isinstance(node, ast.IfExp)
     code_lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            counts["comments"] += token.line.strip().startswith("#")
         if token.type in CODE and token.start[0] not in documentation:
             counts["tokens"] += 1
             code_lines.add(token.start[0])
@@ -109,7 +94,6 @@ def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 
 def row(counts: Counter[str]) -> tuple[str, ...]:
     """Return the figures of one folder in the order of ``COLUMNS``."""
-    thousand_lines = max(counts["lines"], 1) / 1000
     return (
         str(counts["modules"]),
         str(counts["classes"]),
@@ -117,10 +101,6 @@ def row(counts: Counter[str]) -> tuple[str, ...]:
         f"{counts['tokens']:,}",
         f"{counts['code lines']:,}",
         f"{counts['tokens'] / max(counts['code lines'], 1):.2f}",
-        f"{counts['comments'] / thousand_lines:.0f}",
-        f"{counts['comprehensions'] / thousand_lines:.0f}",
-        f"{counts['conditionals'] / thousand_lines:.0f}",
-        f"{100 * counts['long docstrings'] / max(counts['docstrings'], 1):.0f} %",
     )
 
 

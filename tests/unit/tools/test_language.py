@@ -5,7 +5,6 @@ import subprocess
 import pytest
 from tools.language import HUNK, changed_lines, check_files
 from tools.prose import read_passages
-from tools.words import CLAUSE, IDIOM
 
 
 def found(tmp_path, monkeypatch, name, text):
@@ -93,18 +92,6 @@ def test_all_lines_are_checked_without_base_commit():
 
 def test_deleted_lines_are_not_checked():
     assert HUNK.findall("@@ -3,2 +2,0 @@ def f():") == [("2", "0")]
-
-
-@pytest.mark.parametrize(
-    ("text", "clauses", "idioms"),
-    [
-        ("What is told of others, and who stays.", 2, 3),
-        ("Return what uv reports.", 0, 0),
-    ],
-)
-def test_clauses_and_idioms_are_counted(text, clauses, idioms):
-    assert len(CLAUSE.findall(text)) == clauses
-    assert len(IDIOM.findall(text)) == idioms
 
 
 def test_consecutive_comments_are_joined(tmp_path):

@@ -24,15 +24,14 @@ from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
 from gpuinstall.lock.resolve.knowledge import MAX_LISTED, Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
-from gpuinstall.lock.resolve.resolver_input import (
-    list_torch_versions,
-)
+from gpuinstall.lock.resolve.resolver_input import list_torch_versions
+from gpuinstall.lock.resolve.run_uv import is_library_of_torch
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_from_package
+from gpuinstall.wheels.needs import is_from_package, parse_name_cuda
 
 NO_CODE = "no-code-in-package"
 TORCH_ADDED = "torch-added"
@@ -226,39 +225,15 @@ class ResolutionExplanation:
             dependent: A package that may change with it.
         """
         conflicts: dict[ObstacleKind, dict[str, str]] = defaultdict(dict)
-        requested = requirement_names(self._resolver_input.programs)
-        companions = self._index.find_newest_companions(self._resolution.build)
-        demands = [
-            (limiting, Version(selected), one)
-            for limiting, selected in self._versions.items()
-            if limiting != dependent
-            for one in self._find_requirements(limiting, Version(selected))
-            if one.name == package and not one.allows(version)
-        ]
-        for demanding, selected, demand in demands:
-            limiting = demanding
-            cause = (
-                ObstacleKind.REQUESTED
-                if limiting in requested
-                else ObstacleKind.DEPENDENCY
-            )
-            # The torch version determines family packages, even locked ones.
-            if package == "torch" and limiting in self._index.names():
-                cause = ObstacleKind.COMPANION
-                is_newest = str(companions.get(limiting)) == selected.public
-                if self._is_kept("torch") and not is_newest:
-                    continue
-            text = remove_marker(demand).text
-            if demand.is_exact:
-                text = text.replace("==", " ")
-            sentence = f"{limiting} {selected.public} requires {text}"
-            requirers = self._index.find_requirers(limiting, self._versions)
-            first = limiting
-            if cause is ObstacleKind.DEPENDENCY and requirers:
-                first, *between = requirers
-                verb = "indirectly requires" if between else "requires"
-                sentence = f"{first} {verb} {sentence.replace(' req', ', which req')}"
-            conflicts[cause][sentence] = first
+        for limiting, release in self._versions.items():
+            selected = Version(release)
+            kind = self._find_kind(package, limiting, selected)
+            if kind is None or limiting == dependent:
+                continue
+            for one in self._find_requirements(limiting, selected):
+                if one.name == package and not one.allows(version):
+                    sentence, first = self._format_demand(kind, limiting, one)
+                    conflicts[kind][sentence] = first
         if package == "torch":
             builds = self._index.builds().items()
             fact = self._find_rejecting_fact(
@@ -268,15 +243,49 @@ class ResolutionExplanation:
                 conflicts[ObstacleKind.FACT][fact.why] = fact.package
         if not conflicts:
             return None
-        cause = min(conflicts)
+        kind = min(conflicts)
         # A dependency is listed with the package that requires it.
-        most = 1 if cause is ObstacleKind.DEPENDENCY else MAX_LISTED
-        sentences = [*conflicts[cause]]
+        most = 1 if kind is ObstacleKind.DEPENDENCY else MAX_LISTED
+        sentences = [*conflicts[kind]]
         why = join_names(sentences[:most])
         if sentences[most:]:
             why += f" and {len(sentences) - most} more"
-        packages = dict.fromkeys(conflicts[cause].values())
+        packages = dict.fromkeys(conflicts[kind].values())
         return Obstacle(why, join_names([*packages]))
+
+    def _find_kind(
+        self, package: str, limiting: str, selected: Version
+    ) -> ObstacleKind | None:
+        """Return the kind of obstacle that a selected release is.
+
+        The torch version determines family packages, even locked ones. The result is
+        None if the locked torch determines the release.
+        """
+        if package == "torch" and limiting in self._index.names():
+            companions = self._index.find_newest_companions(self._resolution.build)
+            is_newest = str(companions.get(limiting)) == selected.public
+            if self._is_kept("torch") and not is_newest:
+                return None
+            return ObstacleKind.COMPANION
+        if limiting in requirement_names(self._resolver_input.programs):
+            return ObstacleKind.REQUESTED
+        return ObstacleKind.DEPENDENCY
+
+    def _format_demand(
+        self, kind: ObstacleKind, limiting: str, demand: Requirement
+    ) -> tuple[str, str]:
+        """Return the sentence about a requirement, and the package to report."""
+        text = remove_marker(demand).text
+        if demand.is_exact:
+            text = text.replace("==", " ")
+        selected = Version(self._versions[limiting])
+        sentence = f"{limiting} {selected.public} requires {text}"
+        requirers = self._index.find_requirers(limiting, self._versions)
+        if kind is not ObstacleKind.DEPENDENCY or not requirers:
+            return sentence, limiting
+        first, *between = requirers
+        verb = "indirectly requires" if between else "requires"
+        return f"{first} {verb} {sentence.replace(' req', ', which req')}", first
 
     def _find_excluding_limits(self, demand: Requirement) -> str:
         """Return the limits that exclude all versions for a requirement."""
@@ -486,6 +495,7 @@ class ResolutionExplanation:
             row, rejection, warning = result.verdicts[torch]
             reason = rejection or warning
             why = reason.message if reason else self._explain_missing_library(row)
+            why = why or self._explain_useless_cuda(row)
             if why:
                 name = f"{row.package} {self._versions[row.package]}"
                 requirers = self._index.find_requirers(row.package, self._versions)
@@ -517,6 +527,21 @@ class ResolutionExplanation:
                     "or add the library's folder to LD_LIBRARY_PATH"
                 )
                 yield Reason("opens-libraries", message)
+
+    def _explain_useless_cuda(self, row: WheelRow) -> str:
+        """Return why a requested package for CUDA needs another target."""
+        is_requested = row.package in self._resolver_input.requested
+        if not is_requested or not self._resolver.inspector.has_no_gpu:
+            return ""
+        required = requirement_names(
+            self._index.find_dependencies(row.package, self._versions[row.package])
+        )
+        libraries = sorted(filter(is_library_of_torch, required))
+        cuda = parse_name_cuda(row.package)
+        if not cuda and not libraries:
+            return ""
+        purpose = f"is for CUDA {cuda}" if cuda else f"requires {libraries[0]}"
+        return f"{purpose}, and the target {self._resolver_input.target} has no GPU"
 
     def _is_unread(self, result: Compatibility) -> bool:
         """Return whether the read limit prevented inspecting a wheel."""

@@ -21,7 +21,7 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import find_required_glibc
-from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE
+from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_sdists
 from gpuinstall.lock.resolve.knowledge import MAX_LISTED, Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import list_torch_versions
@@ -150,16 +150,21 @@ class ResolutionExplanation:
             newest_releases |= self._index.find_newest_companions(
                 self._resolution.build
             )
+        for package in find_sdists(self._resolution):
+            selected = Version(self._versions[package])
+            wheel = self._index.find_wheel_for_newer_glibc(package, selected)
+            if wheel and wheel.version == selected:
+                limit = self._explain_newer_wheel(wheel, selected)
+                why = f": its wheel requires {limit.message}" if limit else ""
+                message = f"{package} {selected} is built from source{why}"
+                yield Reason(PROGRAM_HELD_BACK, message)
         for package, newest in newest_releases.items():
             version = self._versions.get(package, "").partition("+")[0]
             if not version or newest is None or package in reported:
                 continue
             wheel = self._index.find_wheel_for_newer_glibc(package, Version(version))
             limit = self._explain_newer_wheel(wheel, newest) if wheel else None
-            if wheel and limit and wheel.version == Version(version):
-                message = f"{package} {version} is built from source: its wheel requires {limit.message}"
-                yield Reason(PROGRAM_HELD_BACK, message)
-            elif wheel and limit:
+            if wheel and limit and wheel.version > Version(version):
                 message = f"{package} is {version} instead of {wheel.version}, which requires {limit.message}"
                 yield Reason(limit.code, message)
                 continue

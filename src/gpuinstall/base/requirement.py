@@ -94,6 +94,9 @@ NO_ORIGIN = TextOrigin()
 
 COMMAND_LINE = TextOrigin("the command line")
 
+METADATA = TextOrigin("METADATA")
+"""The origin of a requirement that only a package has."""
+
 
 class Requirement(Value):
     """Parsed requirement. Requirements with the same text are equal."""

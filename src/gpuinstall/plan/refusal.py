@@ -8,6 +8,7 @@ from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
+    METADATA,
     NO_ORIGIN,
     Constraint,
     Requirement,
@@ -64,13 +65,15 @@ def refuse_request(
     nearest = nearest or find_closest_build(conflict.rejected, conflict.context.rules)
     fixes = [_find_fix(nearest, conflict.context)] if nearest else []
     relaxed = None
-    if not request.relax:
+    # The user cannot change a requirement in METADATA.
+    own = [one for one in culprits if one.is_own]
+    if not request.relax and own == culprits:
         from gpuinstall.plan.relax import find_nearest_request
 
         relaxed = find_nearest_request(request, failure.context.catalog, attempt)
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
-    for culprit in culprits:
+    for culprit in own:
         outcome: object = attempt(remove_limits(request, [culprit]))
         if culprit.field == "backend" and not failure.context.gpus:
             # A platform may have only CPU builds.
@@ -174,6 +177,11 @@ class Limit(Value):
         """The limit as text, with its file unless the user typed it."""
         origin = self.requirement.origin if self.requirement else NO_ORIGIN
         return f"{self.text} ({origin})" if origin.is_in_file else self.text
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the limit is in the user's request, not in METADATA."""
+        return self.requirement is None or self.requirement.origin != METADATA
 
     @property
     def is_for_torch(self) -> bool:

@@ -279,7 +279,7 @@ class ResolutionExplanation:
     def _format_demand(
         self, kind: ObstacleKind, limiting: str, demand: Requirement
     ) -> tuple[str, str]:
-        """Return the sentence about a requirement, and the package to report."""
+        """Return the sentence about a requirement, and the package to list."""
         text = remove_marker(demand).text
         if demand.is_exact:
             text = text.replace("==", " ")

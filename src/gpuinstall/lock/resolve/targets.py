@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import Requirement, requirement_names
+from gpuinstall.base.requirement import METADATA, Requirement, requirement_names
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
@@ -401,11 +401,14 @@ def _explain_by_machine(
             if torch.name != "torch" or not torch.specifier:
                 continue
             pinned = lock_request.with_request_changes(
-                requirements=(remove_marker(torch), *resolver_input.requirements)
+                requirements=(
+                    remove_marker(torch).at(METADATA),
+                    *resolver_input.requirements,
+                )
             )
             outcome = pinned.outcome
             if isinstance(outcome, Rejected):
                 error = outcome.error(lock_request.machine)
-                error.why = conflict.why
+                error.why = f"{name} {newest} requires {remove_marker(torch)}"
                 return Conflict(error)
     return conflict

@@ -89,8 +89,6 @@ def prepared(kind, folder, index):
         for name, text in index.environment().items()
         if name not in kind.unset
     }
-    # A different module path would end a verification.
-    variables["PYTHONPATH"] = str(ROOT)
     workshop = Workshop.made(folder, variables)
     for name, text in kind.files.items():
         addresses = text.replace("{torch}", index.torch_index).replace(

@@ -42,7 +42,7 @@ INTO = ("--into", "--venv", "app")
 KEPT = re.compile(r"\.venv\.previous|.*gpuinstall/edited-[0-9a-f]{8}")
 """The folders with moved files, which messages print."""
 IN_JOURNAL = re.compile(r".*gpuinstall/last/before/(.*)")
-"""The paths of replaced files, which messages print relative to the environment."""
+"""Replaced files, which messages print relative to the environment."""
 
 
 class Days(RuleBasedStateMachine):

@@ -8,14 +8,20 @@ from tests.lab.driver import A100, FakeDriver
 from tests.lab.processes import succeed
 
 HEAVY = {
+    "asyncio",
+    "concurrent.futures",
+    "csv",
     "ctypes",
     "email",
+    "gpuinstall.catalog.failures.table",
     "gpuinstall.install.unpack",
     "gpuinstall.wheels.learned.reader",
     "gpuinstall.lock.resolve.locks",
     "gpuinstall.lock.uv.fetch",
     "gpuinstall.lock.write",
+    "gpuinstall.plan.relax",
     "gpuinstall.verify.files",
+    "gpuinstall.verify.kernel_run",
     "html.parser",
     "http.client",
     "pynvml",
@@ -23,6 +29,7 @@ HEAVY = {
     "rich",
     "socket",
     "ssl",
+    "tempfile",
     "urllib.request",
     "zipfile",
 }

@@ -19,13 +19,11 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Build, Catalog
-from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import Origin
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.machine.children import describe_end
 from gpuinstall.project import Project
-from gpuinstall.verify.kernel_run import KERNEL_SECONDS
 from gpuinstall.verify.verdict import Verdict, update_programs
 
 
@@ -190,13 +188,14 @@ def check_import(python: Path) -> None:
     Raises:
         InstallationError: The import fails.
     """
-    done = process.run_python(
-        [python, "-I", "-c", "import torch"], seconds=KERNEL_SECONDS["quick"]
-    )
+    from gpuinstall.verify.kernel_run import KERNEL_SECONDS  # slow to import
+
+    seconds = KERNEL_SECONDS["quick"]
+    done = process.run_python([python, "-I", "-c", "import torch"], seconds=seconds)
     if not done.ok:
         raise InstallationError(
             "not-importable",
-            f"torch cannot be imported: {describe_end(done, KERNEL_SECONDS['quick'])}",
+            f"torch cannot be imported: {describe_end(done, seconds)}",
             why="its kernels passed before its files were moved into the environment",
         )
 
@@ -304,6 +303,8 @@ def exclude_failing_builds(
         The remaining builds, or None if all other builds would fail too.
     """
     faults = [fault for device in verdict.devices for fault in device.faults]
+    from gpuinstall.catalog.failures.table import load_failures  # slow to import
+
     differing = {load_failures()[fault.id].another for fault in faults if fault.id}
     if not differing & {"code", "toolkit"}:
         return None

@@ -24,7 +24,6 @@ from gpuinstall.lock.file.fit import (
     check_lock,
     select_sources,
 )
-from gpuinstall.plan.alternatives import find_newer_torch
 from gpuinstall.plan.values import TORCH_HELD
 from gpuinstall.project import Project
 
@@ -61,6 +60,8 @@ def select_lock(
     resolution = _resolve(state, project)
     reason = _find_better_build(resolution, state)
     if state.options.upgrade:
+        from gpuinstall.plan.alternatives import find_newer_torch  # slow to import
+
         request = state.lock_request
         reason = find_newer_torch(
             resolution.plan, request.machine, request.request, request.catalog

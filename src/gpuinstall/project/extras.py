@@ -15,7 +15,6 @@ from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import TEAM_LOCKS, find_locked_versions
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import create_marker_values
-from gpuinstall.plan.relax import find_nearest_request
 from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
@@ -280,6 +279,8 @@ def _choose_relaxed(
     machine: Machine, request: Request, catalog: Catalog
 ) -> Plan | Rejected | None:
     """Return the plan that ``--relax`` leads to, or None."""
+    from gpuinstall.plan.relax import find_nearest_request  # slow to import
+
     nearest = find_nearest_request(
         request, catalog, lambda one: choose(machine, one, catalog)
     )

@@ -10,7 +10,6 @@ from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.finding import CheckResult, Finding
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog.failures.table import load_failures
 
 VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
@@ -85,6 +84,8 @@ class Device(Value):
 
 def _create_finding(group: Sequence[CheckResult]) -> Finding:
     """Return one finding for failed checks with the same cause."""
+    from gpuinstall.catalog.failures.table import load_failures  # slow to import
+
     first = group[0]
     names = ", ".join(check.name for check in group)
     return Finding(

@@ -6,7 +6,7 @@ from gpuinstall.base import uv
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.live_builds import update_catalog
+from gpuinstall.lock.resolve.live_builds import add_listed_builds
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -23,5 +23,5 @@ def test_companions_of_uvs_default_index_are_listed(tmp_path, monkeypatch):
     offline = Sourcing(offline=True)
     sources = read_sources(None, {}, tmp_path)
     with open_session(sources, Reporter(), sourcing=offline) as session:
-        catalog = update_catalog(request, session, Reporter())
-    assert catalog.uncataloged["torchaudio", ""] == [Version("2.99.0")]
+        live = add_listed_builds(request, session, Reporter())
+    assert live.catalog.uncataloged["torchaudio", ""] == [Version("2.99.0")]

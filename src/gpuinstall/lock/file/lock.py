@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import tomli_w
-
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
@@ -458,6 +456,8 @@ class Lock(Value):
 
     def with_hashes(self, hashes: Mapping[str, str]) -> Lock:
         """Replace placeholders with ``hashes``, which are keyed by URL."""
+        import tomli_w  # slow to import
+
         text = self.text
         for url, sha256 in hashes.items():
             text = text.replace(placeholder_hash(url), sha256)

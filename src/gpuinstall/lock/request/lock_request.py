@@ -115,7 +115,7 @@ class LockRequest(Value):
     @cached_property
     def outcome(self) -> Plan | Rejected:
         """The plan before programs are inspected, or the rejection."""
-        return self.choose_build()
+        return choose(self.machine, self.request, self.catalog)
 
     def choose_build(
         self,
@@ -131,6 +131,8 @@ class LockRequest(Value):
             python: The only version of Python to select; None for any version.
             programs: The constraints of the requested packages on torch.
         """
+        if not (torch or python or programs):
+            return self.outcome
         request = replace(self.request, python=python or self.request.python)
         if torch:
             pinned = pin_torch(request.requirements, str(torch))

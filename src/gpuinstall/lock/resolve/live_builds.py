@@ -11,11 +11,11 @@ from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import Build, Catalog
+from gpuinstall.catalog import Build
 from gpuinstall.catalog.listing import read_live_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import create_rules
-from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import list_unselectable_backends
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import UnreachableError, network_hint
@@ -42,8 +42,7 @@ def add_live_builds(
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
-        catalog = update_catalog(request, session, reporter)
-        live.append(replace(request, catalog=catalog))
+        live.append(add_listed_builds(request, session, reporter))
         reporter = Reporter()
     silent = session.client.unreachable(session.sources.torch_index)
     if silent and not unreachable:
@@ -98,12 +97,12 @@ def _check_default_index(session: Session) -> UnreachableError | None:
     return None
 
 
-def update_catalog(
+def add_listed_builds(
     request: LockRequest,
     session: Session,
     reporter: Reporter,
-) -> Catalog:
-    """Return the catalog with the builds that the sources currently list.
+) -> LockRequest:
+    """Return a request with the builds that the sources currently list.
 
     Each iteration inspects the latest torch version that was not inspected, until the
     selected version is later. Builds in the catalog are not inspected.
@@ -135,27 +134,22 @@ def update_catalog(
         client=session.client,
     )
     excluded = list_unselectable_backends(request.outcome, rules)
-    plan = partial(choose, machine, request.request)
-    live = read(reporter, excluded=excluded)
-    outcome = plan(live)
-    if isinstance(outcome, Rejected) and isinstance(request.outcome, Plan):
+    live = replace(request, catalog=read(reporter, excluded=excluded))
+    if isinstance(live.outcome, Rejected) and isinstance(request.outcome, Plan):
         # The refusal suggests the CPU build only if its index lists it.
-        excluded = list_unselectable_backends(outcome, rules)
-        live = read(Reporter(), excluded=excluded)
-        outcome = plan(live)
+        excluded = list_unselectable_backends(live.outcome, rules)
+        live = replace(request, catalog=read(Reporter(), excluded=excluded))
     reader = make_reader(session, reporter)
-    unread = [build for build in live.builds if build.unread]
+    unread = [build for build in live.catalog.builds if build.unread]
     if unread:
         live = _add_inspected_builds(live, unread, reader.find_cached_row)
-        outcome = plan(live)
     for _ in range(MAX_TURNS):
-        to_read = _select_builds_to_read(outcome)
+        to_read = _select_builds_to_read(live.outcome)
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
         reporter.wait(f"inspecting {names} (not in the catalog)")
         live = _add_inspected_builds(live, to_read, reader.read_torch_row)
-        outcome = plan(live)
     return live
 
 
@@ -172,14 +166,14 @@ def _select_builds_to_read(plan: Plan | Rejected) -> list[Build]:
 
 
 def _add_inspected_builds(
-    catalog: Catalog,
+    request: LockRequest,
     builds: Sequence[Build],
     ask: Callable[[Build], WheelRow | None],
-) -> Catalog:
+) -> LockRequest:
     """Replace builds with facts from their wheels, or mark them unreadable.
 
     Args:
-        catalog: The catalog.
+        request: The request.
         builds: The builds to replace.
         ask: Returns the row of a build; None if unknown.
     """
@@ -202,5 +196,6 @@ def _add_inspected_builds(
 
     learned = map_concurrently(read_row, builds, BUILDS_PER_TURN)
     answers = dict(zip(builds, learned, strict=True))
+    catalog = request.catalog
     all_builds = tuple(answers.get(build, build) for build in catalog.builds)
-    return replace(catalog, builds=all_builds)
+    return replace(request, catalog=replace(catalog, builds=all_builds))

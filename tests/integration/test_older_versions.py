@@ -11,7 +11,6 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.locks import resolve_locks
-from gpuinstall.lock.uv.project import resolve_project
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -271,66 +270,3 @@ def test_incompatible_optional_dependency_is_avoided(folder, libraries, session)
 
     assert answer.versions["speaker"] == "1"
     assert "vllm" not in answer.versions
-
-
-@pytest.fixture
-def questions(monkeypatch):
-    """Record the projects that uv resolves."""
-    questions = []
-
-    def counted(project, session):
-        questions.append(project)
-        return resolve_project(project, session)
-
-    monkeypatch.setattr(
-        "gpuinstall.lock.resolve.package_index.resolve_project", counted
-    )
-    return questions
-
-
-def test_requirements_of_pinned_dependency_limit_other_packages(
-    folder, session, questions
-):
-    publish(folder, "suite", "1", "suite-core==1")
-    publish(folder, "suite-core", "1", "plain<2")
-    for version in ("1", "2"):
-        publish(folder, "plain", version)
-
-    answer = resolve("suite plain", session)
-
-    assert answer.versions["plain"] == "1"
-    assert len(questions) == 1
-
-
-def test_newest_torch_limits_requested_nvidia_cudnn_version(folder, session, questions):
-    make_wheel(folder / "simple", "nvidia-cudnn-cu12", "99", TAGS)
-
-    answer = resolve("nvidia-cudnn-cu12", session)
-
-    assert answer.versions["nvidia-cudnn-cu12"] == "9.10.2.21"
-    assert str(answer.choice.build.torch) == "2.10.0"
-    assert not [question.constraints for question in questions if question.constraints]
-
-
-def test_pure_wheel_replaces_rejected_native_wheel(folder, libraries, session):
-    tags = "cp312-abi3-manylinux_2_28_x86_64"
-    make_history(folder, libraries, "twofold", OTHER_GPUS * 2, tags)
-    for version in range(1, 3):
-        publish(folder, "twofold", str(version))
-
-    answer = resolve("twofold", session)
-
-    [package] = [one for one in answer.packages if one.name == "twofold"]
-    assert str(package.version) == "2"
-    names = [wheel.url.rpartition("/")[2] for wheel in package.wheels]
-    assert names == ["twofold-2-py3-none-any.whl"]
-
-
-def test_pure_release_does_not_replace_compiled_release(folder, libraries, session):
-    make_history(folder, libraries, "quellserve", [NEWER_CUDA, NEWER_CUDA])
-    publish(folder, "quellserve", "0.1")
-
-    with pytest.raises(NoBuildError) as refused:
-        resolve("quellserve", session)
-
-    assert "quellserve 2" in refused.value.message

@@ -9,7 +9,6 @@ import json
 
 import pytest
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
@@ -350,11 +349,6 @@ def test_macos_older_than_metal_requirement_is_rejected(torch, oldest):
             machine_from_options(("M1",)), makers={"apple": {"macos": macos}}
         )
         assert outcome(planned(machine, requirements=(f"torch=={torch}",))) == comes_to
-
-
-def test_mps_is_rejected_as_backend():
-    with pytest.raises(UsageError, match="is not a backend such as cu126"):
-        planned(machine_from_options(("M3 Max",)), "mps")
 
 
 def test_every_macos_build_has_minimum_version():

@@ -104,35 +104,3 @@ def test_certain_causes_are_right():
 )
 def test_symptom_or_contradicted_message_is_not_certain(text):
     assert all(cause.certainty == "possible" for cause in classify(text))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ptxas warning : Unsupported .version 7.8; current version is '7.4'",
-        "/site-packages/torch/a.cu(54): warning #186-D: nvcc fatal : Unknown option",
-        "WARNING: flash_attn undefined symbol: _ZN3c10, falling back to sdpa",
-        "x.py:3: FutureWarning: module 'torch' has no attribute 'uint4'",
-    ],
-)
-def test_warning_without_effect_is_no_failure(text):
-    assert classify(text) == ()
-
-
-def test_compiled_module_in_a_checkout_is_not_missing():
-    text = (
-        'File "/repo/vllm/vllm/platforms/cuda.py", line 14, in <module>\n    import vllm._C\n'
-        "ImportError: /repo/vllm/vllm/_C.abi3.so: undefined symbol: _ZN3c104cuda9SetDeviceEa"
-    )
-    absent = text.replace(text.splitlines()[-1], "No module named 'vllm._C'")
-    (built,), (missing,) = classify(text), classify(absent)
-    assert "another torch release" in built.why
-    assert "checkout" not in "".join((built.why, *built.fix))
-    assert "source checkout" in missing.why
-
-
-def test_fork_is_explained_as_the_cause():
-    text = "RuntimeError: Cannot re-initialize CUDA in forked subprocess."
-    (cause,) = classify(text)
-    assert cause.certainty == "certain"
-    assert "forked" in cause.why

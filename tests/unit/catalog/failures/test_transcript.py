@@ -33,10 +33,6 @@ def test_line_wrapped_message_is_found(text):
     assert Transcript(text).find(SAYS) is not None
 
 
-def test_evidence_quotes_the_original_line():
-    assert quotation(f"one\n  {LINE}\ntwo") == LINE
-
-
 def test_evidence_of_a_wrapped_message_has_all_lines():
     assert quotation("one\nFound no NVIDIA\ndriver on your system\ntwo") == (
         "Found no NVIDIA\ndriver on your system"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from os.path import isfile
@@ -28,17 +28,13 @@ from gpuinstall.base.requirement import (
     TextOrigin,
     is_remote,
     parse_requirement,
-    parse_standard_marker,
-    parse_standard_requirement,
 )
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     read_whole_project,
 )
-from gpuinstall.lock.request.pyproject import ProjectFile, join_markers
-from gpuinstall.lock.request.tools import find_uv_sources
+from gpuinstall.lock.request.pyproject import ProjectFile
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     Effect,
@@ -104,61 +100,6 @@ def read_folder_project(
     if any(requirement.name == name for requirement in requirements):
         return None
     return row, requirements
-
-
-def find_dynamic_projects(
-    requirements: Sequence[Requirement],
-    folder: Path,
-    no_sources: Collection[str] = (),
-) -> Iterator[dict[str, Any]]:
-    """Yield the metadata of projects with only a dynamic version.
-
-    Otherwise uv would build them, because it ignores their static dependencies.
-
-    Args:
-        requirements: The requirements. They must include sources from other projects,
-            because uv does not apply those to this metadata.
-        folder: The base of relative paths.
-        no_sources: The packages without a source, or ``:all:``.
-
-    Yields:
-        Rows of uv's ``dependency-metadata``.
-    """
-    located = {one.name for one in requirements if one.url and one.has_name}
-    located |= load_catalog().family
-    for requirement in requirements:
-        if requirement.path is None:
-            continue
-        project = read_static_project(folder / expand_home(requirement.path))
-        if project is None or "version" in project.project or not project.own_name:
-            continue
-        # uv reports malformed requirements when it builds the project.
-        with suppress(ValueError, UsageError):
-            listed = find_uv_sources(project.uv, project.path, (), no_sources)
-            sources = {one.package for one in listed if one.location}
-            if sources <= located:
-                yield _create_static_metadata(project)
-
-
-def _create_static_metadata(project: ProjectFile) -> dict[str, Any]:
-    """Return the metadata of a project without a version."""
-    table = project.project
-    required = map(parse_standard_requirement, table.get("dependencies", ()))
-    dependencies = [*map(str, required)]
-    for extra, texts in project.extras.items():
-        for one in map(parse_standard_requirement, texts):
-            marker = join_markers(str(one.marker or ""), f"extra == '{extra}'")
-            one.marker = parse_standard_marker(marker)
-            dependencies.append(str(one))
-    row = {
-        "name": project.own_name,
-        "version": DYNAMIC_VERSION,
-        "requires-dist": dependencies,
-        "provides-extra": [*project.extras],
-    }
-    if "requires-python" in table:
-        row["requires-python"] = table["requires-python"]
-    return row
 
 
 def read_nested_settings(

@@ -40,7 +40,7 @@ from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, Packages, placeholder_hash
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.project import DYNAMIC_VERSION, find_dynamic_projects
+from gpuinstall.lock.request.project import DYNAMIC_VERSION
 from gpuinstall.lock.uv.builds import (
     create_no_wheel_error,
     load_known_builds,
@@ -128,7 +128,7 @@ class ResolverProject(Value):
         Args:
             folder: An empty folder for the project files.
             default_index: The default index; None if an environment variable sets it.
-            projects: Metadata of requested projects.
+            projects: Rows that replace the METADATA of packages to build.
             is_recent: Whether recent index pages are used without a request.
             builds: The ``extra-build-dependencies``.
         """
@@ -375,13 +375,8 @@ class _Resolver:
         self.versions: Mapping[str, str] = {}
         """The versions for builds that require torch."""
         requirements = project.requirements
-        no_sources = project.sources.no_sources
-        self.dynamic = [
-            *find_dynamic_projects(requirements, project.folder, no_sources)
-        ]
-        """The metadata of requested projects that need no build."""
         # Write credentials to a private file: METADATA can refer to variables.
-        self.write(self.dynamic)
+        self.write()
         # Select the Python for builds.
         python = session.python
         if project.python != RUNNING_PYTHON:
@@ -432,7 +427,6 @@ class _Resolver:
         is_known = self.are_named and self.session.outdated.isdisjoint(lines)
         failed = None if is_known else self.build_url_requirements()
         tried = set[str]()
-        conflict = None
         while failed is None:
             refresh = ["--refresh"] if INDEX_PAGES in self.session.outdated else []
             done = self.run(*self.options, *refresh, *_INPUTS, code=False)
@@ -443,16 +437,8 @@ class _Resolver:
             if self.has_placeholders and _PLACEHOLDER.search(done.err):
                 self.has_placeholders = False
                 self.project.write_index(self.folder, has_placeholders=False)
-            elif done.ok:
+            elif done.ok or not needs_build(done.err):
                 return done
-            elif not needs_build(done.err):
-                if not self.dynamic:
-                    return done
-                # A package may require a version that only a build determines.
-                conflict = done
-                self.dynamic = []
-                self.write()
-                self.addresses = [one for one in self.project.requirements if one.url]
             # uv may not report a package requested by URL or path.
             elif self.addresses:
                 failed = self.build_url_requirements()
@@ -464,7 +450,7 @@ class _Resolver:
             else:
                 tried.add(package)
                 failed = self.build(package)
-        return conflict or failed
+        return failed
 
     def add_torch(self, package: str, name: str) -> None:
         """Add the selected torch to the build requirements of a package.
@@ -481,7 +467,7 @@ class _Resolver:
         if " @ " in package:
             row["version"] = DYNAMIC_VERSION
         # Select torch as if the package required nothing.
-        self.write([*self.dynamic, row])
+        self.write([row])
         done = self.run(*self.options, *_INPUTS, code=False)
         packages = _parse_packages(done.out, str(self.folder)) if done.ok else ()
         self.versions = {
@@ -493,7 +479,7 @@ class _Resolver:
             files = self.project.pages.get("torch", ())
             versions = [file.version for file in files if isinstance(file, Wheel)]
             self.versions |= {"torch": str(max(versions))} if versions else {}
-        self.write(self.dynamic)
+        self.write()
 
     @property
     def options(self) -> list[str]:

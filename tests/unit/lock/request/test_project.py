@@ -2,7 +2,6 @@
 
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.request.project import (
-    find_dynamic_projects,
     find_nested_requirements,
     read_folder_project,
 )
@@ -25,34 +24,6 @@ def test_requirements_include_selected_extras(tmp_path):
 
     row = {"name": "paper-code", "version": "0.1", "requires-dist": []}
     assert project == (row, [*required("torch==2.0.1", "wandb")])
-
-
-def test_dynamic_version_keeps_other_metadata(tmp_path):
-    text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
-    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
-
-    [row] = find_dynamic_projects(required("-e ."), tmp_path)
-
-    assert row == {
-        "name": "paper-code",
-        "version": "0+unknown",
-        "requires-dist": [
-            "torch==2.0.1",
-            'wandb; extra == "train"',
-            'paper-code[train]; extra == "all"',
-        ],
-        "provides-extra": ["train", "all"],
-    }
-
-
-def test_project_source_not_in_request_requires_build(tmp_path):
-    text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
-    source = '[tool.uv.sources]\nwandb = { git = "https://git.example/wandb" }\n'
-    (tmp_path / "pyproject.toml").write_text(text + source, "utf-8")
-
-    located = "wandb @ git+https://git.example/wandb"
-    assert [*find_dynamic_projects(required("-e ."), tmp_path)] == []
-    assert [*find_dynamic_projects(required("-e .", located), tmp_path)]
 
 
 def test_dynamic_metadata_requires_a_build(tmp_path):

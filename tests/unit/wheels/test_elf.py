@@ -9,7 +9,6 @@ import tracemalloc
 import pytest
 
 from gpuinstall.wheels.elf import read_elf
-from tests.lab.compiler import skip_without_gnu_layout
 from tests.lab.native import native_library, readelf
 
 UNDEFINED = [f"_ZN2at4wantE{number}v" for number in range(40)]
@@ -72,27 +71,6 @@ def test_library_tables_match_readelf(library):
         "call_them_all",
     }
     assert elf.required_glibc() == (2, 99)
-
-
-def test_library_is_parsed_from_its_beginning(library):
-    skip_without_gnu_layout()
-    data = library.read_bytes()
-    elf = read_elf(data[: len(data) * 3 // 5], whole=False)
-
-    assert elf is not None
-    assert {name.decode() for name in elf.undefined_symbols()} == {
-        *UNDEFINED,
-        "newest_of_libm",
-    }
-    assert set(elf.needs) == {"libcudart.so.12", "libtorch_cpu.so", "libm.so.6"}
-    assert elf.required_glibc() == (2, 99)
-
-
-def test_library_truncated_within_symbol_names_is_rejected(library):
-    data = library.read_bytes()
-    names = data.index(UNDEFINED[20].encode())
-
-    assert read_elf(data[:names], whole=False) is None
 
 
 def test_truncated_library_returns_none_or_same_symbols(library):

@@ -82,12 +82,6 @@ def test_wheel_is_read_without_suffix_ranges():
         assert _read(host.url)
 
 
-def test_end_and_size_are_one_request():
-    with server(serving(TORCH_WHEEL)) as host, over_http(host.url) as ranges:
-        assert WheelReader(ranges).members
-        assert len(host.log) == 1
-
-
 def test_file_that_changes_during_reading_is_rejected():
     versions = iter([TORCH_WHEEL, TORCH_WHEEL, TORCH_WHEEL + b"x"])
     with server(lambda *_: Answer(body=next(versions))) as host:

@@ -68,12 +68,32 @@ def test_complete_libraries_have_no_missing_dependencies(site):
     assert faults(site) == []
 
 
-def test_missing_library_is_reported_with_its_package(site):
-    place(site, "some", "some/_C.so", needs=["libcublas.so.12", "libcudart.so.12"])
+CUDNN = ("nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9")
+CUDART_13 = ("nvidia-cuda-runtime", "nvidia/cu13/lib/libcudart.so.13")
 
-    assert faults(site) == [
-        ("missing-library", "libcublas.so.12", "nvidia-cublas-cu12")
-    ]
+
+@pytest.mark.parametrize(
+    ("installed", "needs", "found"),
+    [
+        (None, "libcublas.so.12", "missing-library libcublas.so.12"),
+        (CUDNN, "libcudnn.so.9", ""),
+        (CUDNN, "libcudnn.so.8", "missing-library libcudnn.so.8"),
+        # A library outside the search path.
+        (("other", "other/libown.so.1"), "libown.so.1", "missing-library libown.so.1"),
+        (CUDART_13, "libcudart.so.13", "other-cuda 13, and torch with 12"),
+        (
+            CUDART_13,
+            "libcudart.so.13 libcudart.so.12",
+            "other-cuda 13, and torch with 12",
+        ),
+    ],
+)
+def test_faults_of_a_linked_library_are_reported(site, installed, needs, found):
+    if installed:
+        place(site, *installed, soname=installed[1].rpartition("/")[2])
+    place(site, "some", "some/_C.so", needs=needs.split(), rpath="$ORIGIN/elsewhere")
+
+    assert ", ".join(f"{code} {name}" for code, name, _ in faults(site)) == found
 
 
 def test_missing_dlopen_library_is_reported_if_essential(
@@ -101,65 +121,6 @@ def test_missing_dependency_of_unused_library_is_ignored(site):
     place(site, "torch", "torch/lib/libblas.so", needs=["libgfortran.so.5"])
 
     assert faults(site) == [("missing-library", "libquadmath.so.0", None)]
-
-
-def test_cudnn_with_different_major_is_missing(site):
-    place(
-        site,
-        "nvidia-cudnn-cu12",
-        "nvidia/cudnn/lib/libcudnn.so.9",
-        soname="libcudnn.so.9",
-    )
-    place(site, "some", "some/_C.so", needs=["libcudnn.so.8", "libcudart.so.12"])
-
-    assert faults(site) == [("missing-library", "libcudnn.so.8", "nvidia-cudnn-cu12")]
-
-
-def test_library_in_another_package_is_found(site):
-    place(
-        site,
-        "nvidia-cudnn-cu12",
-        "nvidia/cudnn/lib/libcudnn.so.9",
-        soname="libcudnn.so.9",
-    )
-    place(site, "some", "some/_C.so", needs=["libcudnn.so.9"])
-
-    assert faults(site) == []
-
-
-def test_library_outside_the_search_path_is_missing(site):
-    place(site, "other", "other/libown.so.1")
-    place(site, "some", "some/_C.so", needs=["libown.so.1"], rpath="$ORIGIN/elsewhere")
-
-    assert faults(site) == [("missing-library", "libown.so.1", None)]
-
-
-def test_library_for_another_cuda_than_torch_is_reported(site):
-    place(
-        site,
-        "nvidia-cuda-runtime",
-        "nvidia/cu13/lib/libcudart.so.13",
-        soname="libcudart.so.13",
-    )
-    place(
-        site,
-        "onnxruntime-gpu",
-        "onnxruntime/capi/libprovider.so",
-        needs=["libcudart.so.13"],
-    )
-
-    assert faults(site) == [("other-cuda", "13, and torch with 12", None)]
-
-
-def test_library_linked_to_two_cudas_is_reported(site):
-    place(
-        site,
-        "some",
-        "some/_C.so",
-        needs=["libcudart.so.11.0", "libcudart.so.12"],
-    )
-
-    assert ("other-cuda", "11, and torch with 12", None) in faults(site)
 
 
 def test_symbol_missing_in_torch_is_reported(site):

@@ -10,7 +10,6 @@ from tools.torch_exports import add_release, pack_exports
 
 from gpuinstall.wheels.needs import (
     TableCache,
-    TorchNeeds,
     built_cuda_majors,
     load_libraries,
     parse_name_cuda,
@@ -108,12 +107,6 @@ def test_own_soname_is_not_needed(tmp_path):
     assert needs(plain).needs == ("libcudart.so.12",)
 
 
-def test_code_without_torch_symbols_requires_no_torch(tmp_path):
-    library = native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
-
-    assert needs(library).torch == TorchNeeds("none")
-
-
 def test_older_cxx_abi_is_detected(tmp_path):
     older = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
     newer = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -175,6 +168,7 @@ def test_linked_libraries_determine_cuda(tmp_path, libraries, cudas):
 
     assert {*found.cudas} == cudas
     assert " ".join(found.needs) == libraries
+    assert found.torch.kind == "none"
 
 
 def test_library_names_in_strings_do_not_determine_cuda(tmp_path):

@@ -255,30 +255,6 @@ def test_all_small_libraries_without_code_are_read():
     assert (answer.codes, answer.is_whole) == ((), True)
 
 
-@pytest.mark.parametrize(
-    ("names", "deciding"),
-    [
-        (
-            "torchcodec/libtorchcodec_core4.so torchcodec.libs/libavif-e4168294.so.16.4.2",
-            ["torchcodec/libtorchcodec_core4.so"],
-        ),
-        (
-            "torchcodec/_C.so torchcodec/libtorchcodec_core4.so",
-            ["torchcodec/_C.so"],
-        ),
-        ("torchao/_C.so", []),
-        (
-            "open3d/libOpen3D.so.0.20 open3d/open3d_torch_ops.so open3d/cpu/open3d_tf_ops.so",
-            ["open3d/libOpen3D.so.0.20"],
-        ),
-    ],
-)
-def test_plugins_determine_compatibility_without_other_libraries(names, deciding):
-    package = names.partition("/")[0]
-
-    assert find_deciding_libraries(package, names.split()) == deciding
-
-
 def test_linked_library_is_read_with_its_module(tmp_path):
     needs = ["libown-0b3e2b5d.so.1", "libcublas.so.12"]
     module = native_library(tmp_path / "m.so", needs=needs)
@@ -435,6 +411,22 @@ def test_cuda_is_unknown_if_ptx_library_is_unread(monkeypatch):
             "some",
             "some/_C.so some/libcufft.so.11 some/libcublas.so.12",
             ["some/_C.so"],
+        ),
+        # Plugins decide without other libraries.
+        (
+            "torchcodec",
+            "torchcodec/libtorchcodec_core4.so torchcodec.libs/libavif-e4168294.so.16.4.2",
+            ["torchcodec/libtorchcodec_core4.so"],
+        ),
+        (
+            "torchcodec",
+            "torchcodec/_C.so torchcodec/libtorchcodec_core4.so",
+            ["torchcodec/_C.so"],
+        ),
+        (
+            "open3d",
+            "open3d/libOpen3D.so.0.20 open3d/open3d_torch_ops.so open3d/cpu/open3d_tf_ops.so",
+            ["open3d/libOpen3D.so.0.20"],
         ),
     ],
 )

@@ -1,8 +1,7 @@
-"""Language checks of ``make lint``, for the lines changed since ``SINCE``.
+"""Language checks of ``make lint``.
 
 A line with ``prose: REASON`` in a comment exempts its docstring, comment block,
-or paragraph. If the repository does not have the commit ``SINCE``, every line is
-checked. In a shallow clone or an unpacked archive, none is.
+or paragraph. Outside a git repository, no file is checked.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +17,8 @@ from typing import TYPE_CHECKING
 from tools.prose import EXCEPTION, Passage, read_passages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-SINCE = "a7be404dfb5c447164d732a1dfbdecfa90fdea9b"
 WIDTH = 79
 """Columns of a summary line, with its indentation and quotes."""
 PHRASES = (
@@ -52,37 +49,24 @@ OTHERS = (
     "tests/data/",
 )
 """Files that other programs or people wrote."""
-HUNK = re.compile(r"(?m)^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-
-Lines = range | set[int]
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """A fault of the lines ``start`` to ``end``."""
+    """A fault in a line of a file."""
 
     path: str
-    start: int
-    end: int
+    line: int
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.start}: {self.message}"
+        return f"{self.path}:{self.line}: {self.message}"
 
 
 def main() -> int:
-    """Print the findings on changed lines, and return 1 if there are any."""
-    # A shallow clone lacks the commit, so all lines would look changed.
-    if _git("rev-parse", "--is-shallow-repository").strip() != "false":
-        sys.stdout.write("language checks skipped: this is not a full git clone\n")
-        return 0
-    changed = changed_lines(SINCE)
-    files = [path for path in changed if is_checked(Path(path))]
-    findings = {
-        finding
-        for finding in check_files(files)
-        if any(line in changed[finding.path] for line in _range(finding))
-    }
+    """Print the findings in the repository, and return 1 if there are any."""
+    files = [path for path in list_files() if is_checked(Path(path))]
+    findings = set(check_files(files))
     for finding in sorted(findings):
         sys.stdout.write(f"{finding}\n")
     if findings:
@@ -92,42 +76,12 @@ def main() -> int:
     return int(bool(findings))
 
 
-def _range(finding: Finding) -> range:
-    return range(finding.start, finding.end + 1)
-
-
-def changed_lines(commit: str) -> Mapping[str, Lines]:
-    """Return the changed lines of each file that differs from a commit.
-
-    Returns:
-        Every line of every file if the repository does not have the commit.
-    """
-    if not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"):
-        return dict.fromkeys(_git("ls-files").splitlines(), range(1, sys.maxsize))
-    changed: dict[str, Lines] = defaultdict(set)
-    diff = _git("diff", "--unified=0", "--no-color", "--no-ext-diff", commit)
-    for part in re.split(r"(?m)^diff --git ", diff)[1:]:
-        named = re.search(r"(?m)^\+\+\+ (?:b/)?(.+?)\t?$", part)
-        if named and named[1] != "/dev/null":
-            changed[named[1]] = set(_hunk_lines(part))
-    for path in _git("ls-files", "--others", "--exclude-standard").splitlines():
-        changed[path] = range(1, sys.maxsize)
-    return changed
-
-
-def _hunk_lines(diff: str) -> Iterator[int]:
-    for start, count in HUNK.findall(diff):
-        yield from range(int(start), int(start) + int(count or 1))
-
-
-def _git(*arguments: str) -> str:
-    """Return the output of git, or an empty string if it fails."""
-    git = ["git", "-c", "core.quotePath=false", *arguments]
-    try:
-        done = subprocess.run(git, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.decode(errors="replace")
+def list_files() -> list[str]:
+    """Return the tracked and new files, or none outside a git repository."""
+    if not Path(".git").exists():
+        return []
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    return _run(*command).split("\0")
 
 
 def is_checked(path: Path) -> bool:
@@ -155,24 +109,19 @@ def _read(name: str) -> list[Passage]:
 
 def _phrases(name: str, passage: Passage) -> Iterator[Finding]:
     for match in PHRASE.finditer(passage.prose):
-        line = passage.start + passage.prose.count("\n", 0, match.start())
         # The line breaks of a message differ from the lines in the source.
-        start, end = (
-            (passage.start, passage.end)
-            if passage.kind == "message"
-            else (line, line + match[0].count("\n"))
-        )
+        is_message = passage.kind == "message"
+        above = 0 if is_message else passage.prose.count("\n", 0, match.start())
         phrase = " ".join(match[0].split())
-        yield Finding(name, start, end, f"rewrite {phrase!r}")
+        yield Finding(name, passage.start + above, f"rewrite {phrase!r}")
 
 
 def _wide_summary(name: str, passage: Passage) -> Iterator[Finding]:
     line = _lines(name)[passage.start - 1]
     width = len(line.partition('"""  #')[0].rstrip())
     if width > WIDTH:
-        start = passage.start
         message = f"summary line has {width} columns; the limit is {WIDTH}"
-        yield Finding(name, start, start, message)
+        yield Finding(name, passage.start, message)
 
 
 def _ruff(files: Sequence[str]) -> Iterator[Finding]:
@@ -183,7 +132,7 @@ def _ruff(files: Sequence[str]) -> Iterator[Finding]:
         name = Path(each["filename"]).relative_to(Path.cwd()).as_posix()
         start, end = each["location"]["row"], each["end_location"]["row"]
         if not _is_exempt(name, start, end):
-            yield Finding(name, start, end, f"{each['code']} {each['message']}")
+            yield Finding(name, start, f"{each['code']} {each['message']}")
 
 
 def _codespell(files: Sequence[str]) -> Iterator[Finding]:
@@ -195,7 +144,7 @@ def _codespell(files: Sequence[str]) -> Iterator[Finding]:
         name, number, message = line.split(":", 2)
         start = int(number)
         if not _is_exempt(name, start, start):
-            yield Finding(name, start, start, message.strip())
+            yield Finding(name, start, message.strip())
 
 
 def _is_exempt(name: str, start: int, end: int) -> bool:

@@ -46,14 +46,14 @@ def test_every_json_key_has_a_schema_description():
 
 
 def test_json_key_without_description_is_detected():
-    gpu = {"index": 0, "colour": "green"}
+    gpu = {"index": 0, "color": "green"}
     document = {
         "data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}
     }
 
     found = list(find_undescribed_keys(document, read("schemas/machine.json")))
 
-    assert found == ["data.gpus[].colour", "data.plan", "data.environment.moon"]
+    assert found == ["data.gpus[].color", "data.plan", "data.environment.moon"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ PAYLOADS = {
     "erases the line above": f"\x1b[1A\x1b[2K\r{FORGED}",
     "clears the screen": f"\x1b[2J\x1b[H{FORGED}",
     "resets": f"\x1bc{FORGED}",
-    "colours": f"\x1b[31m{FORGED}\x1b[0m",
+    "colors": f"\x1b[31m{FORGED}\x1b[0m",
     "names the window": f"\x1b]0;{FORGED}\x07",
     "goes back": f"{chr(8) * 160}{FORGED}",
     "returns": f"\r{FORGED}",

@@ -1,4 +1,7 @@
-"""``gpuinstall install``, ``remove``, ``sync``: plan, preflight, lock, install, verify, commit."""
+"""Commands that change an environment: ``install``, ``remove``, ``sync``.
+
+Each one plans, inspects the machine, locks, installs, verifies, and commits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of findings, the exit status, and failed checks that a finding explains."""
+"""Findings of doctor: their order, the exit status, and explained checks."""
 
 import pytest
 

@@ -1,9 +1,7 @@
 """The language checks of ``make lint``."""
 
-import subprocess
-
 import pytest
-from tools.language import HUNK, changed_lines, check_files
+from tools.language import check_files
 from tools.prose import read_passages
 
 
@@ -12,7 +10,7 @@ def found(tmp_path, monkeypatch, name, text):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, "utf-8")
-    return [(each.start, each.message) for each in sorted(check_files([name]))]
+    return [(each.line, each.message) for each in sorted(check_files([name]))]
 
 
 @pytest.mark.parametrize(
@@ -54,44 +52,6 @@ def test_long_or_split_docstring_summary_is_reported(tmp_path, monkeypatch):
         (4, "summary line has 81 columns; the limit is 79"),
         (6, "D400 First line should end with a period"),
     ]
-
-
-@pytest.fixture
-def repository(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for number in (1, 2):
-        (tmp_path / f"{number}.txt").write_text("a\nb\nc\nd\n")
-    git("init", "-q")
-    git("add", ".")
-    git("-c", "user.name=a", "-c", "user.email=a@example", "commit", "-qm", "a")
-    return tmp_path
-
-
-def git(*arguments):
-    subprocess.run(["git", *arguments], check=True)
-
-
-def test_only_changed_lines_are_checked(repository):
-    (repository / "1.txt").write_text("a\nB\nc\nd\ne\n")
-    (repository / "new é.txt").write_text("a\n")
-
-    changed = changed_lines("HEAD")
-
-    assert changed["1.txt"] == {2, 5}
-    assert set(changed) == {"1.txt", "new é.txt"}
-    assert 1 in changed["new é.txt"]
-
-
-@pytest.mark.usefixtures("repository")
-def test_all_lines_are_checked_without_base_commit():
-    changed = changed_lines("0" * 40)
-
-    assert set(changed) == {"1.txt", "2.txt"}
-    assert 4 in changed["2.txt"]
-
-
-def test_deleted_lines_are_not_checked():
-    assert HUNK.findall("@@ -3,2 +2,0 @@ def f():") == [("2", "0")]
 
 
 def test_consecutive_comments_are_joined(tmp_path):

@@ -95,7 +95,7 @@ class Record(Value):
 
     torch: str = ""
     backend: str = ""
-    catalogue: str = ""
+    catalogue: str = ""  # prose: a key of the file
     """The date of the catalog that was used for the resolution."""
 
     constraints: _Requirements = ()

@@ -60,7 +60,7 @@ MESSAGES = [
 ]
 BREAKS: dict[str, Callable[[str], str]] = {
     "wrapped between words": lambda text: between_words(text, 60),
-    "coloured": lambda text: "\n".join(
+    "colored": lambda text: "\n".join(
         f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")
     ),
     "from Windows": lambda text: text.replace("\n", "\r\n"),

@@ -1,8 +1,8 @@
-"""Measure gpuinstall against uv and pip in the same run.
+"""Measure gpuinstall against uv in the same run.
 
-``python -m bench [NAME…]`` runs all or the given measurements, and ``NAME=WORD`` the
-rows with this word.
-Rows with the real torch need its CPU wheel in PIP_FIND_LINKS.
+``python -m bench [lock] [change]`` runs all or the given measurements. BENCH_BEFORE is
+another gpuinstall program, which is measured, too. ``change`` needs torch's CPU wheel in
+PIP_FIND_LINKS. Each program has two columns: real time without verification, and CPU time.
 """
 
 from __future__ import annotations
@@ -10,19 +10,10 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-PARTS = ("start", "install", "change", "lock")
-
-
-def main(names: list[str]) -> None:
-    """Print one line per measurement."""
-    sys.stdout.write(f"{'':<46} {'ours':>9} {'other':>10} {'':>8}  goal\n")
-    for name in names or PARTS:
-        part, _, word = name.partition("=")
-        rows = import_module(f"bench.{part}").rows
-        for row in rows(word) if word else rows():
-            sys.stdout.write(f"{row}\n")
-            sys.stdout.flush()
-
+from bench.harness import PROGRAMS
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    heads = "".join(f"{name:>18}" for name in ("uv", *PROGRAMS))
+    sys.stdout.write(f"{'seconds: real, CPU':<40}{heads}\n")
+    for part in sys.argv[1:] or ("lock", "change"):
+        import_module(f"bench.{part}").main()

@@ -233,7 +233,7 @@ def _companion(row: CompanionRow, day: str) -> str:
 def _release(
     torch: str, rows: list[WheelRow], companions: Iterable[CompanionRow]
 ) -> str:
-    """Return the row of a release, whose date needs review."""
+    """Return the row of a release with a date to review."""
     pythons: set[str] = set()
     tritons: list[str] = []
     for row in rows:

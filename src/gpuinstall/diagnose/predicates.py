@@ -229,6 +229,9 @@ def idle(reading: LocalReading) -> Facts:
         )
         return Facts(refutation=message)
     causes = {}
+    refutation = ""
+    if torch.backend != CPU:
+        refutation = f"the installed torch {torch.version} is not the CPU build: the error comes from another environment"
     for gpu in reading.machine.gpus:
         if not can_select_builds(gpu, reading.machine):
             continue
@@ -241,7 +244,8 @@ def idle(reading: LocalReading) -> Facts:
             causes[vendor.idle_causes[0]] = (
                 f"torch {torch.version} is the CPU build, which does not use {gpu.label}"
             )
-    return Facts(causes)
+    others = {vendor.idle_causes[1] for vendor in VENDORS.values()}
+    return Facts(causes, refutation, possible=others)
 
 
 def companions(reading: LocalReading) -> Facts:

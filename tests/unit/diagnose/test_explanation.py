@@ -65,6 +65,7 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (OF_EXTENSION, read("A100", torch="2.13.0+cu126"), ["F102"], []),
         (UNABLE, read("A100", torch="2.13.0+cu126", environ=HIDDEN), ["F15"], []),
         (CPU_BUILD, read("A100", torch="2.13.0+cu130"), [], ["F33"]),
+        (CPU_BUILD, read(torch="2.13.0+cu130"), [], ["F33"]),
         (CPU_BUILD, read("A100", torch="2.13.0+cpu"), ["F33"], []),
         (UNABLE, read("A100", torch="2.13.0+cpu"), ["F33"], []),
         (UNABLE, read("A100", torch="2.13.0+cu130"), ["F103"], []),

@@ -230,8 +230,6 @@ class Conditions:
         """Return the first line of the text with a sign."""
         if sign.says:
             return self.transcript.messages.find(sign.says)
-        if sign.runs:
-            return self.transcript.find(sign.runs)
         for name, passage in self.passages.items():
             if sign.sees and sign.sees.fullmatch(name):
                 return passage

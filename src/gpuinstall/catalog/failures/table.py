@@ -82,14 +82,15 @@ def _translated(piece: re.Match[str]) -> str:
 
 
 class Sign(Value):
-    """Sign of a failure: a message, a command, or a condition."""
+    """Sign of a failure: a message or a condition."""
 
-    weight: float
-    """How strongly the sign indicates the failure, from 0 to 1."""
+    weight: float = 0.88
+    """How strongly the sign indicates the failure, from 0 to 1.
+
+    The cause can be certain from 0.9 on.
+    """
     says: Pattern | None = None
     """The pattern of an error message."""
-    runs: Pattern | None = None
-    """The pattern of a command or of a variable assignment."""
     sees: Annotated[re.Pattern[str], re.compile] | None = None
     """The pattern of the names of conditions (``conditions.toml``)."""
     when: tuple[str, ...] = ()
@@ -339,13 +340,14 @@ def load_distributions() -> tuple[Distribution, ...]:
 def load_conditions() -> tuple[Condition, ...]:
     """Load the conditions that a text can meet."""
     table = read_table("conditions")
-    return tuple(parse_condition(row, table["macros"]) for row in table["condition"])
-
-
-def parse_condition(row: dict[str, Any], macros: Mapping[str, str]) -> Condition:
-    """Parse a row of ``conditions.toml``."""
-    says = [_expanded(text, macros) for text in row.get("says", ())]
-    return read_object(Condition, {**row, "says": says})
+    rows = [{"name": name, "runs": runs} for name, runs in table["runs"].items()]
+    rows += [{"name": name, "says": says} for name, says in table["says"].items()]
+    macros = table["macros"]
+    conditions = []
+    for row in rows + table["condition"]:
+        says = [_expanded(text, macros) for text in row.get("says", ())]
+        conditions.append(read_object(Condition, {**row, "says": says}))
+    return tuple(conditions)
 
 
 def _expanded(says: str, macros: Mapping[str, str]) -> str:

@@ -23,10 +23,10 @@ def patterns():
     """Yield all patterns of the table."""
     return {
         *(
-            sign.says or sign.runs
+            sign.says
             for failure in (*load_failures().values(), *load_lookalikes().values())
             for sign in failure.signs
-            if sign.says or sign.runs
+            if sign.says
         ),
         *(pattern for row in load_conditions() for pattern in (*row.says, *row.runs)),
     }

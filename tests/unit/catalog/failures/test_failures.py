@@ -80,11 +80,9 @@ def has_signs_that_can_be_looked_for(failure):
 
 def is_sign(sign):
     """Return whether a sign has one pattern and valid circumstances."""
-    patterns = [pattern for pattern in (sign.says, sign.runs) if pattern]
-    is_one = len(patterns) + (sign.sees is not None) == 1
     return (
-        is_one
-        and all(map(can_be_looked_for, patterns))
+        (sign.says is None) != (sign.sees is None)
+        and (sign.says is None or can_be_looked_for(sign.says))
         and 0 < sign.weight < 1
         and all(is_condition(name.removeprefix("!")) for name in sign.when)
     )

@@ -15,15 +15,7 @@ from pathlib import Path
 
 #: The tokens that count as code, which exclude comments, docstrings, and line breaks.
 CODE = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-COLUMNS = (
-    "modules",
-    "classes",
-    "functions",
-    "tokens",
-    "code lines",
-    "per line",
-)
+COLUMNS = ("modules", "tokens", "code lines", "per line")
 
 
 def main(folders: list[str]) -> None:
@@ -69,9 +61,6 @@ def count(source: str) -> Counter[str]:
         documentation.update(
             range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1)
         )
-    for node in ast.walk(tree):
-        counts["classes"] += isinstance(node, ast.ClassDef)
-        counts["functions"] += isinstance(node, FUNCTIONS)
     code_lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in CODE and token.start[0] not in documentation:
@@ -96,8 +85,6 @@ def row(counts: Counter[str]) -> tuple[str, ...]:
     """Return the figures of one folder in the order of ``COLUMNS``."""
     return (
         str(counts["modules"]),
-        str(counts["classes"]),
-        str(counts["functions"]),
         f"{counts['tokens']:,}",
         f"{counts['code lines']:,}",
         f"{counts['tokens'] / max(counts['code lines'], 1):.2f}",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
 import shlex
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +18,7 @@ from rich.text import Text
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
 from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index
+from tests.lab.screen import opened
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -90,23 +87,20 @@ def run(
     variables: Mapping[str, str],
 ) -> str:
     """Run a command in a terminal and return its output."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     words = [str(PROGRAM), *shlex.split(command)]
     hidden = {"COLUMNS", "NO_COLOR", "FORCE_COLOR"}
     shown = {name: value for name, value in variables.items() if name not in hidden}
-    running = subprocess.Popen(
-        words, cwd=folder, env=shown, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    raw = bytearray()
-    try:
-        while chunk := os.read(ours, 65536):
-            raw += chunk
-    except OSError:  # Linux reports that no writer is left
-        pass
-    os.close(ours)
-    running.wait()
+    with opened(COLUMNS, lines=40) as (terminal, raw):
+        running = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=shown,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        os.close(terminal)
+        running.wait()
     return raw.decode()
 
 

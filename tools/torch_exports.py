@@ -24,7 +24,6 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.listing import platforms, read_default_wheels
-from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.elf import read_elf
@@ -75,10 +74,14 @@ def main(words: Sequence[str]) -> None:
 
 def find_latest_release(session: Session) -> str:
     """Return the newest release of the default index."""
+    versions = [wheel.version for wheel in read_wheels(session)]
+    return max(one for one in versions if not one.is_prerelease).public
+
+
+def read_wheels(session: Session) -> tuple[Wheel, ...]:
+    """Return the wheels of torch on the default index."""
     sources = replace(session.sources, default_index=session.find_default_index())
-    wheels = read_default_wheels(sources, session.client, "torch")
-    versions = [wheel.version for wheel in wheels if not wheel.version.is_prerelease]
-    return max(versions).public
+    return read_default_wheels(sources, session.client, "torch")
 
 
 def add_release(
@@ -152,11 +155,8 @@ def read(
 
 
 def find_linux_wheel(session: Session, version: str) -> Wheel:
-    """Return a Linux wheel of a release on the default index."""
-    page = session.client.page(f"{session.find_default_index()}/torch/")
-    if page is None:
-        raise SystemExit("the default index has no torch")
-    wheels = [wheel for wheel in parse_page(page) if wheel.version.public == version]
+    """Return the Linux wheel of a release for the latest Python."""
+    wheels = [one for one in read_wheels(session) if one.version.public == version]
     for_linux = [wheel for wheel in wheels if "linux_x86_64" in platforms(wheel.tags)]
     return max(for_linux, key=lambda wheel: wheel.filename)
 

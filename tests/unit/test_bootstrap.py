@@ -248,6 +248,14 @@ def uv_wheel(program=b"uv"):
     return buffer.getvalue()
 
 
+def pin(folder, content):
+    """Pin a wheel or a program with this content."""
+    (folder / "lockfiles").mkdir(exist_ok=True)
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
+    (folder / "lockfiles/uv-programs.txt").write_text(f"this-machine {digest}\n")
+
+
 @pytest.mark.parametrize(
     ("program", "seen"), [(b"uv", "uv"), (b"another", "is not the pinned wheel")]
 )
@@ -256,9 +264,7 @@ def test_uv_wheel_with_wrong_hash_is_rejected(program, seen, tmp_path, monkeypat
     monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
     page = f'<a href="../files/{name}#sha256=0">{name}</a>'.encode()
     answers = {"/simple/uv/": page, f"/simple/files/{name}": uv_wheel(program)}
-    (tmp_path / "lockfiles").mkdir()
-    digest = hashlib.sha256(uv_wheel()).hexdigest()
-    (tmp_path / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
+    pin(tmp_path, uv_wheel())
     host = Host("index", lambda path, _headers: Answer(200, answers[path]))
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{host.url}/simple")
     bootstrap.environment.cache_clear()
@@ -284,15 +290,6 @@ def test_uv_is_retried_with_system_certificates(tmp_path, monkeypatch):
 
     assert bootstrap.run([program], tmp_path) == ""
     assert os.environ["UV_SYSTEM_CERTS"] == "1"
-
-
-def test_bootstrap_failure_is_printed_as_json_event(capsys):
-    failure = bootstrap.BootstrapError(4, "no uv", [], ["do this"])
-    assert bootstrap.report_failure(failure, ["--json-events"]) == 4
-
-    [line] = capsys.readouterr().out.splitlines()
-    result = json.loads(line)
-    assert (result["event"], result["exit_code"]) == ("result", 4)
 
 
 def test_windows_command_contains_no_user_folder(tmp_path, monkeypatch):
@@ -513,12 +510,17 @@ def test_bootstrap_knows_every_command_name():
         (["sync", "--json"], "sync"),
         (["torch", "--json"], "install"),
         (["--json"], "install"),
+        (["--json-events"], "install"),
     ],
 )
 def test_bootstrap_failure_document_contains_command(words, command, capsys):
-    bootstrap.report_failure(bootstrap.BootstrapError(4, "no uv", [], []), words)
+    failure = bootstrap.BootstrapError(4, "no uv", [], ["do this"])
+    assert bootstrap.report_failure(failure, words) == 4
 
-    assert json.loads(capsys.readouterr().out)["command"] == command
+    [line] = capsys.readouterr().out.splitlines()
+    result = json.loads(line)
+    assert (result["command"], result["exit_code"]) == (command, 4)
+    assert result.get("event") == ("result" if "--json-events" in words else None)
 
 
 @pytest.mark.parametrize(
@@ -536,23 +538,13 @@ def test_pinned_wheel_next_to_bootstrap_is_used(program, seen, tmp_path, monkeyp
     if program:
         wheel = tmp_path / "clone" / "uv-1.0-py3-none-manylinux_2_17_x86_64.whl"
         wheel.write_bytes(uv_wheel(program))
-    (tmp_path / "lockfiles").mkdir()
-    digest = hashlib.sha256(uv_wheel()).hexdigest()
-    (tmp_path / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
+    pin(tmp_path, uv_wheel())
     try:
         result = bootstrap.uv_from_folder(tmp_path).read_text()
     except bootstrap.SourceError as passed:
         result = str(passed)
 
     assert result.endswith(seen)
-
-
-def pin(folder, content):
-    """Pin a wheel or a program with this content."""
-    (folder / "lockfiles").mkdir(exist_ok=True)
-    digest = hashlib.sha256(content).hexdigest()
-    (folder / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
-    (folder / "lockfiles/uv-programs.txt").write_text(f"this-machine {digest}\n")
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,29 @@ if TYPE_CHECKING:
     from gpuinstall.sources.requirements_file import RequirementsFile
 
 STDOUT = "-"
-PATH = click.Path(path_type=Path)
 _REQUIREMENT_FILES = (".txt", ".in")
 """File suffixes of arguments that are read as ``-r FILE``."""
 _PATHS = "FILE|DIR|PLACE"
 """Pattern for the metavars of options whose value is always a path."""
 _RELOCATED = f"{_PATHS}|PATH|REQ|URL|NAME"
 """Pattern for the metavars of options whose value can be a path."""
+
+
+class _PathType(click.Path):
+    """Path on the command line. Unlike for pathlib, "" is not a folder."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """Return the path, or fail if it is empty."""
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_PATH = _PathType(path_type=Path, readable=False)
+_WORD = _PathType(path_type=str, readable=False)
+"""A path, a URL, or ``-`` as text."""
 
 
 class _OptionRow(Value):
@@ -114,27 +130,28 @@ class CommandOptions:
     )
     folder: Path = _define_option(
         "DIR",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=_PathType(file_okay=False, path_type=Path),
     )
     wheels: Path | None = _define_option(
         "--wheels DIR",
         "Install from the wheels in DIR instead of an index.",
-        type=click.Path(
-            exists=True, file_okay=False, path_type=Path, resolve_path=True
-        ),
+        type=_PathType(exists=True, file_okay=False, path_type=Path, resolve_path=True),
     )
     requirements: tuple[str, ...] = _define_list_option("[REQ]...")
     requirement_files: tuple[str, ...] = _define_list_option(
         "-r --requirement FILE",
         "Add the requirements in FILE: requirements.txt, pyproject.toml, environment.yml, or - for stdin.",
+        type=_WORD,
     )
     editables: tuple[str, ...] = _define_list_option(
         "-e --editable DIR",
         "Add the project in DIR in editable mode.",
+        type=_WORD,
     )
     constraints: tuple[str, ...] = _define_list_option(
         "-c --constraint FILE",
         "Constrain versions by FILE, a URL, or - for stdin.",
+        type=_WORD,
     )
     groups: tuple[str, ...] = _define_list_option(
         "--group NAME",
@@ -183,7 +200,7 @@ class CommandOptions:
     venv: Path = _define_option(
         "--venv DIR",
         "Environment (default: UV_PROJECT_ENVIRONMENT, or .venv).",
-        type=Path,
+        type=_PATH,
         default=".venv",
         envvar=["GPUINSTALL_VENV", "UV_PROJECT_ENVIRONMENT"],
     )
@@ -221,6 +238,7 @@ class CommandOptions:
     machine: str | None = _define_option(
         "--machine FILE",
         "Use a machine that probe --json wrote (- for stdin), instead of this one.",
+        type=_WORD,
     )
     gpu_names: tuple[str, ...] = _define_list_option(
         "--gpu NAME",
@@ -279,12 +297,12 @@ class CommandOptions:
     lock_files: tuple[Path, ...] = _define_list_option(
         "--lock FILE",
         "Lock file to convert (repeatable; default: this folder's).",
-        type=PATH,
+        type=_PATH,
     )
     output: Path | None = _define_option(
         "-o --output FILE",
         "Write to FILE (default: -, stdout).",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=_PathType(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
     )
     with_servers: tuple[str, ...] = _define_list_option(
@@ -296,7 +314,7 @@ class CommandOptions:
     record: Path | None = _define_option(
         "--record DIR",
         "Write the result of this node into DIR, for report.",
-        type=PATH,
+        type=_PATH,
     )
     as_json: bool = _define_option("--json", "Print one JSON document on stdout.")
     as_events: bool = _define_option(

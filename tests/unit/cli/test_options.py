@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -144,12 +145,22 @@ def test_option_paths_are_relative_to_project_directory():
         ("sync --wheels tpyo", "Directory 'tpyo' does not exist"),
         ("doctor --venv tpyo", "there is no environment at"),
         ("verify --venv tpyo", "there is no environment at"),
+        ("doctor --venv ''", "Invalid value for '--venv': the path is empty"),
+        ("lock download ''", "Invalid value for 'DIR': the path is empty"),
+        ("sync --record ''", "the path is empty"),
+        ("sync --wheels ''", "the path is empty"),
+        ("export needs --lock ''", "the path is empty"),
+        ("export needs --output ''", "the path is empty"),
+        ("plan --machine ''", "the path is empty"),
+        ("plan -r ''", "the path is empty"),
+        ("plan -c ''", "the path is empty"),
+        ("plan -e ''", "the path is empty"),
     ],
 )
 def test_missing_folders_are_reported(line, refusal, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    assert run_command_line(line.split()) == 2
+    assert run_command_line(shlex.split(line)) == 2
     assert refusal in capsys.readouterr().err
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from os.path import exists, isfile
 from pathlib import Path
 
+import click
+
 from gpuinstall.base.advice import Advice, environment_advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
@@ -43,6 +45,7 @@ def enter_project_folder(
     """
     from gpuinstall.lock.request.declaration import (
         find_parent_environment,
+        find_parent_requirements,
         find_project_folder,
     )
 
@@ -64,6 +67,12 @@ def enter_project_folder(
     if folder != here:
         terminal.step("Folder", f"{display_path(folder)} ({here.name} has no request)")
         os.chdir(folder)
+    elif click.get_current_context().params.get("requirement_files") == ():
+        file = find_parent_requirements(here)
+        if file:
+            place = os.path.relpath(file)
+            text = f"{place} of a parent folder; to use it, add -r {quote_word(place)}"
+            terminal.step("Skipped", text)
     shell_folder = SHELL_FOLDER.set(here)
     try:
         yield here.relative_to(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 
 from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
@@ -32,6 +33,8 @@ Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 """A function that plans another request for the same machine."""
 
 RELAX = "Run it again with --relax"
+_CHANGED_REQUEST = r"(?m)^(?:Run it again|Write|Without) .*\n?"
+"""Pattern for the lines of a fix that change the request."""
 _MIRROR = """\
 Try again when its index is reachable
 Run it again with --torch-index https://index.example/whl: uses a mirror"""
@@ -111,6 +114,11 @@ def _find_missing_companion(
         if is_missing and each.build == unlimited.choice.build:
             return each
     return None
+
+
+def remove_changed_requests(fix: str) -> str:
+    """Remove the lines of a fix that request another build."""
+    return re.sub(_CHANGED_REQUEST, "", fix)
 
 
 def explain_partial(plan: Plan, request: Request, attempt: Attempt) -> Plan:

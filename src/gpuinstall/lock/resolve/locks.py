@@ -63,6 +63,7 @@ from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
+from gpuinstall.plan.refusal import remove_changed_requests
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.web import OFFLINE
 
@@ -284,7 +285,8 @@ def _explain_with_silence(
         return Conflict(conflict)
     error = create_resolution_error(silence, requests, session)
     if error is not silence:
-        return Conflict(error)
+        # The fixes of the conflict do not need the index.
+        return Conflict(conflict if conflict.code == error.code else error)
     if is_by_fact:
         # Only a refusal of the plan means that no reachable build runs.
         unseen = "its builds were"
@@ -317,12 +319,16 @@ def create_resolution_error(
         requests: The requests, with all builds of the catalog.
         session: The clients of the run, which may be offline.
     """
+    if session.environment.get("UV_OFFLINE"):
+        silence.why, silence.hint = OFFLINE
     try:
         create_inputs(requests)
     except (MachineError, NoBuildError) as error:
+        # Another build would need the source.
+        fixes = remove_changed_requests(error.hint or ""), silence.hint
+        error.hint = "\n".join(filter(None, fixes))
+        error.evidence = silence.sentence
         return error
-    if session.environment.get("UV_OFFLINE"):
-        silence.why, silence.hint = OFFLINE
     return silence
 
 

@@ -190,9 +190,8 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
         for folder in folders
         for file in find_removed_files(folder)
     ]
-    if files:
-        names += f"; your own files: {', '.join(files)}"
-    confirm(f"Remove {names}?", f"nothing was removed: {names}", split_names(files)[1:])
+    details = [f"your own files: {text}" for text in split_names(files)]
+    confirm(f"Remove {names}?", f"nothing was removed: {names}", details)
 
 
 def _make_removal_outcome(folders: Mapping[Path, int]) -> Outcome:

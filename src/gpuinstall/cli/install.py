@@ -6,18 +6,13 @@ Each one plans, inspects the machine, locks, installs, verifies, and commits.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from os.path import isdir, isfile
 from pathlib import Path
 
 import click
 
-from gpuinstall.base.environment_paths import (
-    environment_folder,
-    format_venv_option,
-    interpreter,
-)
+from gpuinstall.base.environment_paths import environment_folder, interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path, is_inside
 from gpuinstall.base.request import Request
@@ -41,17 +36,17 @@ from gpuinstall.cli.options import (
     is_environment_given,
     is_on_command_line,
 )
-from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
+from gpuinstall.cli.outcome import Outcome, Row, define_command
 from gpuinstall.environments.environment import is_vacant, is_virtual
 from gpuinstall.environments.records import (
     check_finished,
     check_start,
     format_undo_command,
+    make_missing_error,
 )
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
 from gpuinstall.install.state import (
-    PREVIOUS_EXISTS,
     Action,
     InstallOptions,
     check_libcuda,
@@ -150,11 +145,7 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
         return own
     # A killed rebuild may have moved all files.
     check_finished(venv)
-    raise UsageError(
-        "environment-missing",
-        f"there is no environment at {venv}",
-        hint=f"gpuinstall install{format_venv_option(venv)}   # creates it",
-    )
+    raise make_missing_error(venv)
 
 
 def find_trusted_interpreter(options: CommandOptions, python: str | None) -> Path:
@@ -215,13 +206,7 @@ def _install(
         if selected.locked:
             _warn_if_request_differs(planned.fit.lock, project)
         return _report_dry_run(planned)
-    try:
-        result = install(project, selected)
-    except UsageError as error:
-        if error.code != PREVIOUS_EXISTS or not sys.stdin.isatty():
-            raise
-        confirm(f"{error.message}. Remove it?", error.message)
-        result = install(project, replace(selected, discard_previous=True))
+    result = install(project, selected)
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:

@@ -208,7 +208,7 @@ def confirm(question: str, unchanged: str, details: Sequence[str] = ()) -> None:
     Args:
         question: The question.
         unchanged: The message of the error.
-        details: More lines about a long question.
+        details: Lines to print before the question.
 
     Raises:
         UsageError: The user answers no, or stdin is not a terminal.
@@ -222,6 +222,7 @@ def confirm(question: str, unchanged: str, details: Sequence[str] = ()) -> None:
         raise UsageError(
             "not-confirmed",
             unchanged,
+            why=None if has_terminal else "stdin is not a terminal",
             evidence="\n".join(lines),
             hint="Run it again with --yes",
         )

@@ -34,7 +34,7 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_environment_trust, enter_project_folder
 from gpuinstall.cli.options import SOURCING_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
-from gpuinstall.environments.records import is_recorded
+from gpuinstall.environments.records import is_recorded, make_missing_error
 from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:
@@ -238,13 +238,14 @@ def _check_projects(existing: ExistingEnvironment, reporter: Reporter) -> None:
 
 
 def _make_environment_error(existing: ExistingEnvironment) -> UsageError:
-    """Return an error for an unmanaged or broken environment."""
+    """Return an error for a missing, unmanaged, or broken environment."""
     venv = existing.paths.venv
-    message = f"there is no environment at {venv}"
-    hint = f"gpuinstall install{format_venv_option(venv)}"
     if existing.marker:
         message = f"the Python of {venv} is missing"
-    elif not existing.is_empty:
+        hint = f"gpuinstall install{format_venv_option(venv)}"
+    elif existing.is_empty:
+        return make_missing_error(venv)
+    else:
         message = f"{venv} is not an environment that gpuinstall created"
         hint = f"Use its own Python: {existing.paths.find_interpreter()}"
     return UsageError("environment-missing", message, hint=hint)

@@ -258,6 +258,22 @@ def find_recorded_environments() -> list[Path]:
     return sorted(filter(read_marker, paths))
 
 
+def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
+    """Return the error for a missing environment, with the user's others.
+
+    Args:
+        venv: The missing environment.
+        creates: Whether to suggest the command that creates it.
+    """
+    fixes = []
+    if creates:
+        fixes.append(f"gpuinstall install{format_venv_option(venv)}   # creates it")
+    if find_recorded_environments():
+        fixes.append("gpuinstall env list   # lists your environments")
+    message = f"there is no environment at {venv}"
+    return UsageError("environment-missing", message, hint="\n".join(fixes) or None)
+
+
 def find_undoable_environments() -> list[EnvironmentPaths]:
     """Return unmanaged environments in which this user can undo a change."""
     changed = []

@@ -26,6 +26,7 @@ from gpuinstall.environments.records import (
     find_undoable_environments,
     forget_environment,
     locate_environment,
+    make_missing_error,
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock, needs_recovery
@@ -163,11 +164,7 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
     is_present = not is_vacant(venv)
     # A killed removal leaves a part of the environment or the rollback data.
     if not (is_present or is_journal(paths.last_change) or needs_recovery(paths)):
-        raise UsageError(
-            "environment-missing",
-            f"there is no environment at {venv}",
-            hint="gpuinstall env list",
-        )
+        raise make_missing_error(venv, creates=False)
     # A killed rebuild may have moved the marker.
     is_unfinished = paths.has_unfinished_change()
     if is_present and read_marker(venv) is None and not is_unfinished:

@@ -192,8 +192,8 @@ def _merge_locks(existing: FolderLocks, session: Session) -> Iterator[Lock]:
         yield from file.sides
         if file.error:
             name = file.path.name
-            message = f"both requests of {name}; git add {name}"
-            session.reporter.step("Merged", message)
+            text = f"the requirements of both versions of {name}; git add {name}"
+            session.reporter.step("Merged", text)
 
 
 def _report_resolutions(

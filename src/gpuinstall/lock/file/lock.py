@@ -612,7 +612,7 @@ def parse(name: str, text: str) -> Lock:
     except ValueError as error:
         if len(split_merge_conflict(text)) > 1:
             # `lock` also rewrites other locks in the folder with a merge conflict.
-            hint = "gpuinstall lock && git add -u 'pylock*.toml'   # locks both requests together"
+            hint = "gpuinstall lock && git add -u 'pylock*.toml'   # locks the requirements of both versions"
             message = f"{name} has unresolved merge conflicts"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed_error(name, f"is not valid TOML: {error}") from None

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -189,3 +190,58 @@ def test_containers_share_a_volume_without_conflicts(project):
     assert journal.exists()
     assert "Rolled back an interrupted change" in project.succeed("sync").err
     assert faults(project.folder / ".venv", FILES) == []
+
+
+PRIVATE_LOCKS = """
+import fcntl, runpy, sys
+fcntl.flock = lambda *_: None
+sys.argv[:] = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def on_host(name, boot=None):
+    """Return the command for a host that sees no locks of other hosts."""
+    lines = [f"hostname {name}"]
+    if boot:
+        lines.append(f"mount --bind {boot} /proc/sys/kernel/random/boot_id")
+    script = " && ".join([*lines, 'exec "$@"'])
+    python = (sys.executable, "-c", PRIVATE_LOCKS)
+    return ("unshare", "--mount", "--uts", "sh", "-c", script, "sh", *python)
+
+
+@pytest.mark.heavy
+@pytest.mark.root
+@pytest.mark.parametrize("is_same_boot", [True, False])
+def test_host_with_own_locks_keeps_a_running_change(project, tmp_path, is_same_boot):
+    journal, venv = changing(project, ()), project.folder / ".venv"
+    boot = tmp_path / "boot"
+    boot.write_text("another\n")
+    second = on_host("second", None if is_same_boot else boot)
+    words = ("install", "big==2.0", "alpha==2.0")
+    running = started(project, words, on_host("first"))
+    while not journal.exists():
+        assert running.poll() is None
+        time.sleep(0.0005)
+    os.killpg(running.pid, signal.SIGSTOP)
+    meanwhile = started(project, ("sync",), second)
+    if is_same_boot:
+        with pytest.raises(subprocess.TimeoutExpired):
+            meanwhile.wait(5)
+    else:
+        assert meanwhile.wait() == 2
+    assert journal.exists()
+    os.killpg(running.pid, signal.SIGCONT)
+    assert running.wait() == 0
+    assert meanwhile.wait() == (0 if is_same_boot else 2)
+    assert faults(venv, FILES) == []
+    assert started(project, ("sync",), second).wait() == 0
+
+    assert kill(project, ("install", "big==1.0", "alpha==1.0"), 0.02, "group")
+    if not is_same_boot:
+        assert started(project, ("sync",), second).wait() == 2
+        old = time.time() - 601
+        os.utime(journal / "journal.json", (old, old))
+    assert started(project, ("sync",), second).wait() == 0
+    assert not journal.exists()
+    assert faults(venv, FILES) == []

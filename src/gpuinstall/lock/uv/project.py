@@ -38,7 +38,12 @@ from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
-from gpuinstall.lock.file.lock import PLACEHOLDER, Packages, placeholder_hash
+from gpuinstall.lock.file.lock import (
+    PLACEHOLDER,
+    Packages,
+    list_versions,
+    placeholder_hash,
+)
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import DYNAMIC_VERSION
 from gpuinstall.lock.uv.builds import (
@@ -114,23 +119,21 @@ class ResolverProject(Value):
     unread: frozenset[str] = frozenset()
     """The packages with an unread page."""
 
+    with_torch: frozenset[str] = frozenset()
+    """The packages that require torch at build time."""
+
+    versions: Mapping[str, str] = {}
+    """The selected versions for these builds."""
+
     def write(
-        self,
-        folder: Path,
-        default_index: str | None,
-        projects: Iterable[Mapping[str, Any]] = (),
-        *,
-        is_recent: bool = True,
-        builds: Mapping[str, Any] | None = None,
+        self, folder: Path, default_index: str | None, *, is_recent: bool = True
     ) -> None:
         """Write the project and its pages into an empty folder.
 
         Args:
             folder: An empty folder for the project files.
             default_index: The default index; None if an environment variable sets it.
-            projects: Rows that replace the METADATA of packages to build.
             is_recent: Whether recent index pages are used without a request.
-            builds: The ``extra-build-dependencies``.
         """
         for requirement in (*self.requirements, *self.constraints):
             self.sources.check_reported(requirement)
@@ -138,10 +141,9 @@ class ResolverProject(Value):
         requirements = format_requirement_lines(self.requirements, self.folder)
         constraints = format_requirement_lines(self.constraints, self.folder)
         settings = self.settings(default_index, is_recent=is_recent)
-        settings[BUILD_DEPENDENCIES] = builds or {}
-        rows = settings[METADATA]
-        known = {row["name"] for row in rows}
-        rows += (row for row in projects if row["name"] not in known)
+        settings[BUILD_DEPENDENCIES] = self.sources.find_build_requirements(
+            self.with_torch, self.versions
+        )
         files = {
             REQUEST_FILE: "\n".join(requirements),
             "constraints.txt": "\n".join(constraints),
@@ -370,10 +372,6 @@ class _Resolver:
         self.default_index = self.variables.pop(
             "UV_DEFAULT_INDEX", session.find_default_index()
         )
-        self.with_torch = set[str]()
-        """The packages that require torch at build time."""
-        self.versions: Mapping[str, str] = {}
-        """The versions for builds that require torch."""
         requirements = project.requirements
         # Write credentials to a private file: METADATA can refer to variables.
         self.write()
@@ -408,18 +406,10 @@ class _Resolver:
             one.has_name or not parse_source(one.url or "").is_built for one in remote
         )
 
-    def write(self, projects: Iterable[Mapping[str, Any]] = ()) -> None:
+    def write(self) -> None:
         """Write the project's files."""
         is_recent = self.session.client.max_age > 0
-        self.project.write(
-            self.folder,
-            self.default_index,
-            projects,
-            is_recent=is_recent,
-            builds=self.project.sources.find_build_requirements(
-                self.with_torch, self.versions
-            ),
-        )
+        self.project.write(self.folder, self.default_index, is_recent=is_recent)
 
     def resolve(self) -> Finished:
         """Run uv, and announce packages before their code runs."""
@@ -459,26 +449,26 @@ class _Resolver:
             package: The package with its version or URL.
             name: Its name.
         """
-        builds = self.project.sources.torch_builds
-        if name in self.with_torch or builds.keys().isdisjoint({name, ":all:"}):
+        project = self.project
+        builds = project.sources.torch_builds
+        if name in project.with_torch or builds.keys().isdisjoint({name, ":all:"}):
             return
-        self.with_torch.add(name)
         row: dict[str, Any] = {"name": name, "requires-dist": []}
         if " @ " in package:
             row["version"] = DYNAMIC_VERSION
         # Select torch as if the package required nothing.
-        self.write([row])
+        self.project = replace(project, metadata=(*project.metadata, row))
+        self.write()
         done = self.run(*self.options, *_INPUTS, code=False)
         packages = _parse_packages(done.out, str(self.folder)) if done.ok else ()
-        self.versions = {
-            package.name: str(package.version)
-            for package in packages
-            if package.version
-        }
-        if "torch" not in self.versions:
-            files = self.project.pages.get("torch", ())
+        selected = {name: one for name, one in list_versions(packages).items() if one}
+        if "torch" not in selected:
+            files = project.pages.get("torch", ())
             versions = [file.version for file in files if isinstance(file, Wheel)]
-            self.versions |= {"torch": str(max(versions))} if versions else {}
+            selected |= {"torch": str(max(versions))} if versions else {}
+        self.project = replace(
+            project, with_torch=project.with_torch | {name}, versions=selected
+        )
         self.write()
 
     @property

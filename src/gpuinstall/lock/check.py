@@ -19,7 +19,7 @@ from gpuinstall.lock.file.lock import (
 )
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import create_target_machine
-from gpuinstall.lock.request.lock_sources import find_rejected_hosts
+from gpuinstall.lock.request.lock_sources import check_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -184,9 +184,10 @@ def _find_staleness_reasons(
 def _find_unavailable_files(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield a reason if locked files are unavailable or from unknown hosts."""
     files = [file for file in lock.files if is_http_url(file.url)]
-    for host, packages in find_rejected_hosts(lock, files, session).items():
-        message = f"it installs {', '.join(packages)} from {host}, which is not a configured source"
-        yield Reason("lock-source", message)
+    try:
+        check_hosts(lock, files, session)
+    except LockError as error:
+        yield Reason(error.code, error.message)
         return
     addresses = [file.url for file in files]
     gone = map_concurrently(session.client.is_gone, addresses)

@@ -53,34 +53,13 @@ class LinkedHosts(Value):
 def check_hosts(lock: Lock, files: Iterable[LockedFile], session: Session) -> None:
     """Raise LockError if locked files are from a host that is not accepted.
 
+    An unknown host in a trusted folder is reported instead. PyTorch's packages may only
+    have one if an index does not respond, because it may link to the host.
+
     Args:
         lock: The lock, for messages and its indexes.
         files: The files to check, cached or not.
         session: The configured sources and their clients.
-    """
-    for host, packages in find_rejected_hosts(lock, files, session).items():
-        hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, or UV_INDEX"
-        hint = f"gpuinstall lock   # recreates it; or configure the index with {hosts}"
-        if not session.sources.policy.trusts_folder:
-            hint = f"{hint}\n{LIST}"
-        locked = [lock.indexes[name] for name in packages if name in lock.indexes]
-        if locked:
-            exports = format_export_commands(dict.fromkeys(locked))
-            hint = f"{exports}   # if you trust this index, which the lock was created from"
-        raise LockError(
-            "lock-source",
-            f"{lock.name} installs {', '.join(packages)} from {host}, which is not a configured source",
-            hint=hint,
-        )
-
-
-def find_rejected_hosts(
-    lock: Lock, files: Iterable[LockedFile], session: Session
-) -> dict[str, list[str]]:
-    """Return the packages of a lock from rejected hosts, by host.
-
-    An unknown host in a trusted folder is reported instead. PyTorch's packages may only
-    have one if an index does not respond, because it may link to the host.
     """
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
@@ -89,22 +68,37 @@ def find_rejected_hosts(
         label = Target.parse(lock.target).backend
     backend = known_backend(label)
     tag = backend.tag if backend else label
-    unknown = find_unknown_hosts(files, tag, session, torch)
-    if not session.sources.policy.trusts_folder:
-        return unknown
     indexes = (session.sources.torch_index, session.find_default_index() or "")
-    refused = load_catalog().family
-    if any(map(session.client.unreachable, indexes)):
-        refused = frozenset()
-    rejected = {}
-    for host, packages in unknown.items():
-        names = [name for name in packages if name in refused]
-        if names:
-            rejected[host] = names
-        else:
-            role = ": the source of torch" if "torch" in packages else ""
-            session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
-    return rejected
+    trusts_folder = session.sources.policy.trusts_folder
+    for host, packages in find_unknown_hosts(files, tag, session, torch).items():
+        refused = packages
+        if trusts_folder:
+            is_known = not any(map(session.client.unreachable, indexes))
+            family = load_catalog().family if is_known else ()
+            refused = [name for name in packages if name in family]
+        if refused:
+            raise _create_host_error(lock, host, refused, trusts_folder=trusts_folder)
+        role = ": the source of torch" if "torch" in packages else ""
+        session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
+
+
+def _create_host_error(
+    lock: Lock, host: str, packages: Iterable[str], *, trusts_folder: bool
+) -> LockError:
+    """Return the error of packages from a host that is not accepted."""
+    hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, or UV_INDEX"
+    hint = f"gpuinstall lock   # recreates it; or configure the index with {hosts}"
+    if not trusts_folder:
+        hint = f"{hint}\n{LIST}"
+    locked = [lock.indexes[name] for name in packages if name in lock.indexes]
+    if locked:
+        exports = format_export_commands(dict.fromkeys(locked))
+        hint = f"{exports}   # if you trust this index, which the lock was created from"
+    return LockError(
+        "lock-source",
+        f"{lock.name} installs {', '.join(packages)} from {host}, which is not a configured source",
+        hint=hint,
+    )
 
 
 def add_locked_builds(

@@ -12,8 +12,6 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock
 from gpuinstall.lock.file.lock import (
     Lock,
-    Record,
-    compare_requests,
     find_different_versions,
     format_versions,
 )
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     RequestForLock = Callable[[Lock, Machine, Request], Request]
 
-_UPDATED = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
+_UPDATED = frozenset({OTHER_REQUEST, "versions-differ"})
 """Codes of staleness reasons that ``lock`` fixes without ``--upgrade``."""
 
 
@@ -163,12 +161,10 @@ def _find_staleness_reasons(
         yield Reason("misnamed", message)
         return
     machine = create_target_machine(target, lock.glibc)
-    of_target = for_lock(lock, machine, replace(request, backend=target.backend))
-    changes = compare_requests(lock.record, Record.from_request(of_target)).texts
-    if changes:
-        message = f"the request has changed: {', '.join(changes)}"
-        yield Reason("inputs-changed", message)
-    verdict = check_lock(lock, machine, of_target, catalog, gate=gate)
+    # A lock that was created with --relax remains valid.
+    wanted = replace(request, backend=target.backend, relax=True)
+    of_target = for_lock(lock, machine, wanted)
+    verdict = check_lock(lock, machine, of_target, catalog, gate=gate, exact=True)
     if isinstance(verdict, Rejection):
         yield verdict.reason
     for name, versions in conflicts.items():

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"-\d.*$")
 """The version and suffix in the name of an archive."""
-OTHER_REQUEST = "other-request"
+OTHER_REQUEST = "inputs-changed"
 """The reason code for a lock file with another request."""
 
 
@@ -147,10 +147,10 @@ def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
 
 
 def _find_request_mismatch(lock: Lock, request: Request) -> Iterator[Reason]:
-    if compare_requests(lock.record, Record.from_request(request)).texts:
-        yield Reason(
-            OTHER_REQUEST, f"it was created for {' '.join(lock.record.inputs)}"
-        )
+    changes = compare_requests(lock.record, Record.from_request(request)).texts
+    if changes:
+        text = f"the request has changed: {', '.join(changes)}"
+        yield Reason(OTHER_REQUEST, text)
     if lock.record.relaxed and not request.relax:
         # Unless the lock was created with --relax, require the requested versions.
         yield Reason(OTHER_REQUEST, "it was created with --relax")

@@ -52,7 +52,7 @@ from gpuinstall.sources.uv_settings import (
     CONSTRAINTS_KEY,
     EXCLUSIONS_KEY,
     LIMITS,
-    METADATA,
+    METADATA_ROWS,
     OVERRIDES_KEY,
     KeyList,
     Setting,
@@ -185,7 +185,7 @@ class Sources(Value):
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
         """The entries of uv's ``dependency-metadata`` setting."""
-        rows = self.passed.get(METADATA, ())
+        rows = self.passed.get(METADATA_ROWS, ())
         return [row for row in rows if normalize_name(row["name"]) not in self.family]
 
     @cached_property

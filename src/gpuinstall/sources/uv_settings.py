@@ -31,7 +31,7 @@ OVERRIDES_KEY = "override-dependencies"
 EXCLUSIONS_KEY = "exclude-dependencies"
 LIMITS = (CONSTRAINTS_KEY, OVERRIDES_KEY)
 """The keys with constraints of a request."""
-METADATA = "dependency-metadata"
+METADATA_ROWS = "dependency-metadata"
 BUILD_CONSTRAINTS = "build-constraint-dependencies"
 BUILD_DEPENDENCIES = "extra-build-dependencies"
 BUILD_VARIABLES = "extra-build-variables"
@@ -195,7 +195,7 @@ def _find_requirements(key: str, value: Any) -> Iterator[str]:
     rows = value
     if key == BUILD_DEPENDENCIES:
         rows = [row for listed in value.values() for row in listed]
-    elif key not in {*LIMITS, BUILD_CONSTRAINTS, METADATA}:
+    elif key not in {*LIMITS, BUILD_CONSTRAINTS, METADATA_ROWS}:
         return
     for row in rows:
         if isinstance(row, str):
@@ -384,7 +384,7 @@ def remove_rows(passed: Mapping[str, Any], names: Collection[str]) -> dict[str, 
     return kept
 
 
-_FAMILY_KEYS = (OVERRIDES_KEY, EXCLUSIONS_KEY, METADATA, "no-binary-package")
+_FAMILY_KEYS = (OVERRIDES_KEY, EXCLUSIONS_KEY, METADATA_ROWS, "no-binary-package")
 """Passed keys without rows for the torch family."""
 
 

@@ -63,7 +63,7 @@ from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA
+from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA_ROWS
 from gpuinstall.sources.web import RECENT_S
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
@@ -175,7 +175,7 @@ class ResolverProject(Value):
         # uv uses the first row of a package.
         unread = [create_metadata_row(name, "0", []) for name in sorted(self.unread)]
         rows = [*unread, *self.metadata, *self.sources.metadata, *known]
-        settings[METADATA] = rows
+        settings[METADATA_ROWS] = rows
         # An editable project must not configure another index for torch, even if
         # torch is from the default index.
         without_sources = load_catalog().family.union(self.pages, self.unread)

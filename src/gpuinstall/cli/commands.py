@@ -65,7 +65,7 @@ for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
 
 _CALL = (
-    rf"(?<![\w./\\'-]){PROGRAM}(?= (?:{'|'.join(COMMANDS)})\b)"
+    rf"(?<![\w./\\'-]){PROGRAM}(?= (?:--\w+|{'|'.join(COMMANDS)})\b)"
     r"|(?m:^ ?|(?<=&& )|(?<=: ))uv(?= (?:cache|pip|run|tool uninstall|venv) )"
 )
 """Pattern for gpuinstall in any command, and for uv at the start of one."""

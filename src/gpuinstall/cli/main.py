@@ -244,7 +244,7 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
         UsageError: A command is misplaced and would be parsed as a package.
     """
     # --help lists all commands instead of the options of install.
-    of_program = {"help", "-h", "--help", "-V", "--version"}
+    of_program = {"help", "-h", "--help", "-V", "--version", *_OTHER_WORDS}
     if {*COMMANDS, *ALIASES, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:

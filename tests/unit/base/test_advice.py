@@ -115,7 +115,7 @@ def test_every_source_hint_is_prose_or_valid_command():
 
 @pytest.mark.parametrize(("shell", "sign"), [("sh", ""), ("powershell", "& ")])
 def test_command_contains_path_of_program_off_path(shell, sign, tmp_path, monkeypatch):
-    text = "gpuinstall sync\ncd p && uv pip list\nto use it: uv pip list; run gpuinstall verify"
+    text = "gpuinstall sync\ncd p && uv pip list\nto use it: uv pip list; run gpuinstall verify\ngpuinstall --version"
     prose = "gpuinstall does not build it\nuv pips\npython -m gpuinstall.cli, or /x/gpuinstall run"
     monkeypatch.setattr(commands, "detect_shell", lambda _environ: shell)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "a b" / "python"))

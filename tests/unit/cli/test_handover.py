@@ -8,7 +8,7 @@ from gpuinstall.cli.main import convert_bootstrap_arguments
 
 @pytest.mark.parametrize(
     "line",
-    ["doctor", "lock check", "help lock", "-V", "--help", "install doctor"],
+    ["doctor", "lock check", "help lock", "-V", "--help", "install doctor", "list"],
 )
 def test_bootstrap_passes_command_to_gpuinstall(line):
     assert convert_bootstrap_arguments(line.split()) == line.split()

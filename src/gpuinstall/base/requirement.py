@@ -94,7 +94,7 @@ NO_ORIGIN = TextOrigin()
 
 COMMAND_LINE = TextOrigin("the command line")
 
-METADATA = TextOrigin("METADATA")
+FROM_METADATA = TextOrigin("METADATA")
 """The origin of a requirement that only a package has."""
 
 

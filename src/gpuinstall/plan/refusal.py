@@ -9,7 +9,7 @@ from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
-    METADATA,
+    FROM_METADATA,
     NO_ORIGIN,
     Constraint,
     Requirement,
@@ -189,7 +189,7 @@ class Limit(Value):
     @property
     def is_own(self) -> bool:
         """Whether the limit is in the user's request, not in METADATA."""
-        return self.requirement is None or self.requirement.origin != METADATA
+        return self.requirement is None or self.requirement.origin != FROM_METADATA
 
     @property
     def is_for_torch(self) -> bool:

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import METADATA, Requirement, requirement_names
+from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_names
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
@@ -402,7 +402,7 @@ def _explain_by_machine(
                 continue
             pinned = lock_request.with_request_changes(
                 requirements=(
-                    remove_marker(torch).at(METADATA),
+                    remove_marker(torch).at(FROM_METADATA),
                     *resolver_input.requirements,
                 )
             )

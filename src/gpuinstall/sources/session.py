@@ -68,7 +68,7 @@ class Session(Value):
 
     def find_default_index(self) -> str | None:
         """Return the configured default index, or uv's default index."""
-        return self.sources.default_index or uv.default_index(self.environment)
+        return self.sources.default_index or read_original_index(self.sources)
 
     def find_listed_sources(self) -> Sources:
         """Return the sources with the configured or uv's default index."""
@@ -98,9 +98,8 @@ KEYRING_S = 60
 
 def read_original_index(sources: Sources) -> str | None:
     """Return uv's built-in default index, even if a mirror is configured."""
-    variables = uv.environment(os.environ, sources.environment())
-    variables.pop("UV_DEFAULT_INDEX", None)
-    return uv.default_index(variables)
+    # The same variables in each call of a command, so that uv runs once.
+    return uv.default_index(uv.environment({**sources.variables, **os.environ}, {}))
 
 
 def read_remote_text(url: str, *, offline: bool) -> str:

@@ -6,9 +6,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.base import uv
+from gpuinstall.base.process import observe_commands
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
+from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import (
     parse_pip_file,
 )
+from gpuinstall.sources.provenance import Effect, create_setting
+from gpuinstall.sources.session import open_session
 
 FOLDER = Path("/project")
 PIP_FILE = FOLDER / "pip.conf"
@@ -52,3 +59,21 @@ def test_pip_section_install_precedes_global():
 def test_arbitrary_pip_configuration_is_parsed_or_rejected(text):
     with suppress(ValueError):
         assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), list)
+
+
+def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):
+    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    uv._query.cache_clear()
+    locked = create_setting(
+        Effect.KNOWN_INDEX, "locked package index", "https://x.example/simple", tmp_path
+    )
+    sources = Sources(
+        settings=(locked, replace(locked, declared_effect=Effect.EXTRA_INDEX))
+    )
+    commands = []
+    with (
+        observe_commands(commands.append),
+        open_session(sources, Reporter(), tmp_path) as session,
+    ):
+        assert session.find_default_index()
+    assert sum("--emit-index-url" in command for command in commands) == 1

@@ -9,9 +9,10 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.values import replace
+from gpuinstall.base.versions import CPU
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.file.target import GLIBC, Target
-from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import create_marker_values, parse_request
 from gpuinstall.project.extras import select_extras
@@ -98,16 +99,19 @@ def make_lock_requests(
 
     locks = project.contents.locks.valid
     catalog = add_locked_builds(project.catalog, locks, project.open_session)
-    if project.settings.machine:
+    targets = request.targets or project.contents.config.targets
+    machine = project.settings.machine
+    glibc = (machine and machine.glibc) or project.contents.glibc or GLIBC
+    is_glibc_alone = machine == create_target_machine(Target(CPU.tag), glibc)
+    if machine and not (targets and is_glibc_alone):
         if request.targets:
             raise UsageError(
                 "machine-and-target",
-                "--target cannot be combined with --machine, --gpu, --driver, --os, --arch, or --glibc",
+                "--target cannot be combined with --machine, --gpu, --driver, --os, or --arch",
                 hint=f"Run it again without --target {request.targets[0]}: --backend selects the build",
             )
         one = LockRequest(project.machine, request, catalog, builds_here=False)
         return (_add_selected_extras(project, one),)
-    targets = request.targets or project.contents.config.targets
     if not targets:
         here = LockRequest(project.machine, request, catalog)
         known = _make_locked_requests(project, here) or (here,)
@@ -121,7 +125,6 @@ def make_lock_requests(
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
             hint=f"Run it again without {request.places.get(request.backend, 'the backend')}",
         )
-    glibc = project.contents.glibc or GLIBC
     requests = (
         LockRequest.for_target(target, request, catalog, glibc=glibc)
         for target in parsed

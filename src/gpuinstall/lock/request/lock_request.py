@@ -108,6 +108,11 @@ class LockRequest(Value):
         return bool(self.request.targets)
 
     @property
+    def is_glibc_assumed(self) -> bool:
+        """Whether the lock is for a glibc that no machine has reported."""
+        return self.machine.glibc is None or self.is_for_target
+
+    @property
     def has_programs(self) -> bool:
         """Whether packages that torch does not determine are requested."""
         return not requirement_names(self.request.requirements) <= PAIRED

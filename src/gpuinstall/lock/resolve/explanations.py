@@ -24,7 +24,10 @@ from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_sdists
 from gpuinstall.lock.resolve.knowledge import MAX_LISTED, Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
-from gpuinstall.lock.resolve.resolver_input import list_torch_versions
+from gpuinstall.lock.resolve.resolver_input import (
+    list_torch_versions,
+    parse_public_version,
+)
 from gpuinstall.lock.resolve.run_uv import is_library_of_torch
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
@@ -155,9 +158,9 @@ class ResolutionExplanation:
             wheel = self._index.find_wheel_for_newer_glibc(package, selected)
             if wheel and wheel.version == selected:
                 limit = self._explain_newer_wheel(wheel, selected)
-                why = f": its wheel requires {limit.message}" if limit else ""
-                message = f"{package} {selected} is built from source{why}"
-                yield Reason(PROGRAM_HELD_BACK, message)
+                if limit:
+                    message = f"{package} {selected} is built from source: its wheel requires {limit.message}"
+                    yield Reason(limit.code, message)
         for package, newest in newest_releases.items():
             version = self._versions.get(package, "").partition("+")[0]
             if not version or newest is None or package in reported:
@@ -198,17 +201,15 @@ class ResolutionExplanation:
                     return None
                 return Reason(PROGRAM_HELD_BACK, remove_marker(one).text)
         glibc = find_required_glibc([(wheel.package, wheel.filename)], least="2.5")
-        machine = self._resolver_input.lock_request.machine
+        lock_request = self._resolver_input.lock_request
         code = PROGRAM_HELD_BACK
-        limit = f"this system has glibc {machine.glibc}"
-        if machine.glibc is None:
+        limit = f"this system has glibc {lock_request.machine.glibc}"
+        if lock_request.is_glibc_assumed:
             code = ASSUMED_GLIBC
             limit = (
                 f"the lock assumes glibc {self._resolver_input.target.glibc} "
                 f"(--glibc {glibc} allows it)"
             )
-        elif self._resolver_input.lock_request.is_for_target:
-            limit = f"the target supports glibc {machine.glibc}"
         return Reason(code, f"glibc {glibc}; {limit}")
 
     def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
@@ -351,6 +352,8 @@ class ResolutionExplanation:
         self, package: str, version: Version, dependent: str
     ) -> Obstacle | None:
         """Return what excludes a required release of a dependency."""
+        if str(version) in self._known.find_excluded_versions(package):
+            return Obstacle(f"{package} {version} does not run here")
         further = self._find_unmet_requirement(package, version)
         if further:
             return Obstacle(f"{package} {version} requires {remove_marker(further)}")
@@ -481,7 +484,8 @@ class ResolutionExplanation:
         version = self._versions.get(fact.package)
         is_newer = fact.package in self._known.seen
         if version:
-            is_newer = Version(fact.version) > Version(version)
+            fact_version = parse_public_version(fact.version)
+            is_newer = fact_version > parse_public_version(version)
         return is_newer and fact.rejects(self._resolution.torch)
 
     def _find_missing_extras(self) -> Iterator[Reason]:

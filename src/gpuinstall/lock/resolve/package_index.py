@@ -300,22 +300,27 @@ class PackageIndex:
         ]
 
     def find_preferred_labels(
-        self, builds: dict[str, Build]
+        self, builds: dict[str, Build], selected: str
     ) -> Mapping[str, list[str]]:
         """Return the versions of torch and companions with the best labels.
 
         uv selects the highest preferred version, and thus the best build of each torch.
+
+        Args:
+            builds: The builds of torch that can be selected.
+            selected: The label of the previous resolution's torch, which packages
+                whose torch the catalog does not list should have, too.
         """
         releases = self.resolver_input.catalog.releases
         # The best build of each torch comes last.
         best = {build.torch: version for version, build in reversed(builds.items())}
-        labels: dict[str, str] = {}
+        labels: dict[tuple[str, str], str] = {}
         for torch, version in best.items():
             label = version.partition("+")[2]
             release = releases.get(torch)
             if release and label:
-                for companion in release.torchvision + release.torchaudio:
-                    labels[companion] = label
+                for name, companions in release.companions.items():
+                    labels |= {(name, one): label for one in companions}
         preferred = {"torch": list(best.values())}
         for name, wheels in self.read_pages().items():
             if name == "torch":
@@ -324,7 +329,7 @@ class PackageIndex:
             # The wheels of the best build come first.
             for version in [str(wheel.version) for wheel in wheels]:
                 public, _, label = version.partition("+")
-                if label == labels.get(public, ""):
+                if label == labels.get((name, public), selected):
                     by_public[public] = version
                 by_public.setdefault(public, version)
             if any("+" in version for version in by_public.values()):

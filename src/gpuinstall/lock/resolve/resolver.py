@@ -170,18 +170,22 @@ class Resolver:
             )
         accounts: dict[str, str] = {}
         for package, newest in self._find_newer_releases(best).items():
-            if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
-                break
-            bound = Constraint.of(package, f">={newest}")
-            other = replace(written, bounds=(bound,))
-            outcome = self._run_until_stable(other, best.known, best.resolution)
-            if isinstance(outcome, RefusedInput):
+            selected = best.resolution.versions[package]
+            # uv may select torch before a package that torch then makes much older.
+            for limit in (f">={newest}", f">{parse_public_version(selected)}"):
+                if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
+                    break
+                bound = Constraint.of(package, limit)
+                other = replace(written, bounds=(bound,))
+                outcome = self._run_until_stable(other, best.known, best.resolution)
+                best = self._choose_better(best, outcome)
+                if isinstance(outcome, ResolvedInput):
+                    break
                 if outcome.conflict.error.code == FAMILY_UNLISTED:
                     self.index.read(COMPANIONS)
                     if not any(map(self.index.read_pages().get, COMPANIONS)):
                         return outcome
-                accounts[package] = outcome.conflict.why
-            best = self._choose_better(best, outcome)
+                accounts.setdefault(package, outcome.conflict.why)
         return replace(self._try_backends(best), accounts=accounts)
 
     def _try_backends(self, best: ResolvedInput) -> ResolvedInput:

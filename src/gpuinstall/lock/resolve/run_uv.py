@@ -197,9 +197,7 @@ def _create_project(
             },
         },
         constraints=tuple(_list_constraints(resolver_input, index)),
-        preferred=_find_preferred_versions(
-            resolver_input, _find_running_builds(known, index, previous), index
-        ),
+        preferred=_find_preferred_versions(resolver_input, known, index, previous),
         metadata=(
             *resolver_input.alternative.metadata,
             *_create_metadata_rows(virtual, resolver_input, known, index),
@@ -281,12 +279,26 @@ def _list_constraints(
 
 
 def _find_preferred_versions(
-    resolver_input: ResolverInput, running: dict[str, Build], index: PackageIndex
+    resolver_input: ResolverInput,
+    known: Knowledge,
+    index: PackageIndex,
+    previous: UvResolution | None,
 ) -> dict[str, list[str]]:
-    """Return the versions to keep, and the best labels of other releases."""
+    """Return the versions to keep, and the best labels of other releases.
+
+    uv would replace the label of a build that a fact about the previous resolution
+    rejects with the highest label.
+    """
     kept = resolver_input.alternative.preferences
     preferred = {name: [version] for name, version in kept.items()}
-    labels = index.find_preferred_labels(running)
+    versions = previous.versions if previous else {}
+    running = {
+        version: build
+        for version, build in index.builds().items()
+        if not known.rejects(versions, version)
+    }
+    selected = previous.torch.partition("+")[2] if previous else ""
+    labels = index.find_preferred_labels(running, selected)
     # A label from another machine's lock cannot be kept.
     preferred |= {
         name: versions
@@ -298,21 +310,6 @@ def _find_preferred_versions(
     if torch in ranked and preferred["torch"] == [torch]:
         preferred[BUILD] = [str(ranked.index(torch))]
     return preferred
-
-
-def _find_running_builds(
-    known: Knowledge, index: PackageIndex, previous: UvResolution | None
-) -> dict[str, Build]:
-    """Return builds that no fact about the previous resolution rejects.
-
-    uv would replace a rejected label with the highest label.
-    """
-    versions = previous.versions if previous else {}
-    return {
-        version: build
-        for version, build in index.builds().items()
-        if not known.rejects(versions, version)
-    }
 
 
 def _list_virtual_packages(

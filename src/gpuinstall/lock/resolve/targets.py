@@ -368,7 +368,7 @@ def _explain_added_torch(resolver: Resolver) -> Conflict | None:
 def _explain_by_glibc(resolver: Resolver) -> Conflict | None:
     """Return a conflict if the assumed glibc excludes a package's wheels."""
     resolver_input = resolver.resolver_input
-    if resolver_input.lock_request.machine.glibc is not None:
+    if not resolver_input.lock_request.is_glibc_assumed:
         return None
     index = resolver.index
     for name in index.newest_releases():

@@ -19,7 +19,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend, ComputeCapability
+from gpuinstall.base.versions import CPU, Backend, ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, WheelRow
@@ -168,6 +168,8 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
         why = rule(row, gpus)
         if why:
             return GpuVerdict(why)
+    if row.backend == CPU.tag and row.depth >= Depth.TABLES:
+        return GpuVerdict(is_settled=not row.torch.is_linked or row.torch.is_known)
     if row.depth < Depth.TABLES or (row.depth < Depth.PART and row.unread):
         return GpuVerdict(is_settled=False)
     why, is_certain = find_unsupported_gpus(row, gpus)

@@ -77,7 +77,7 @@ def _inspect_wheels(
     """Inspect the wheels of a resolution, and return all known facts."""
     known |= Knowledge(needed=frozenset(inspector.find_distances(resolution)))
     for found in inspector.inspect(resolution, known):
-        if not inspector.has_no_gpu:
+        if not inspector.has_no_gpu or found.reason(resolution.torch):
             known |= _find_wheel_facts(found, resolution, known, inspector)
     return known | Knowledge(linked=inspector.find_linked_dependencies(resolution))
 

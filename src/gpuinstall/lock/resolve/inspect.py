@@ -94,7 +94,7 @@ class ResolutionInspector:
             index.builds(), resolver_input.gpus, resolver_input.is_applicable
         )
         self.inspected: dict[Wheel, Compatibility] = {}
-        # A target without GPUs has no facts, only warnings.
+        # Only torch's symbols result in facts, CUDA only in warnings.
         self.has_no_gpu = not resolver_input.gpus and all(
             build.backend.kind != "cuda" for build in resolver_input.builds
         )
@@ -386,22 +386,21 @@ class ResolutionInspector:
     def max_depth(self, package: str, resolution: UvResolution) -> Depth:
         """Return how thoroughly to inspect a package.
 
-        The code of the lines of a frozen requirements file is not read, nor any code
-        for a target without GPUs.
+        The code of the lines of a frozen requirements file is not read. A target
+        without GPUs needs only torch's symbols in requested packages.
         """
         members = load_members()
         uses_cuda = parse_name_cuda(package) or any(
             members.compiled_with.fullmatch(one.name)
             for one in self.find_dependencies(package, resolution)
         )
-        is_read = package in self.resolver_input.requested or (
-            uses_cuda and not members.has_minimum(package)
-        )
+        is_requested = package in self.resolver_input.requested
+        is_read = is_requested or (uses_cuda and not members.has_minimum(package))
         is_read = is_read or is_core(package)
         if self.resolver_input.is_frozen:
             is_read = is_core(package) and not members.with_torch.fullmatch(package)
         deepest = Depth.WHOLE if is_read else Depth.METADATA
-        if self.has_no_gpu:
+        if self.has_no_gpu and not is_requested:
             return min(deepest, Depth.TABLES)
         # Reading a part of the package is enough for a warning.
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest

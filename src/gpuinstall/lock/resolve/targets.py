@@ -282,7 +282,12 @@ def _explain_by_facts(
     if package not in requirement_names(pins):
         unread = refused.known.format_unread_releases(package)
         known = "is known to run" if unread else "runs"
-        reasons.append(f"no older version {known} here{unread}")
+        failed = [
+            error.message
+            for name, error in refused.known.unbuildable.items()
+            if find_mentioned_names(refused.conflict.why, {name})
+        ]
+        reasons.append(next(iter(failed), f"no older version {known} here{unread}"))
     lock_request = resolver.resolver_input.lock_request
     hint = suggest_request_without(program, lock_request)
     other = _find_other_name(package, resolver)

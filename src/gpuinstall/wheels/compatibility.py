@@ -9,7 +9,6 @@ not in a rejection.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -51,8 +50,6 @@ OTHER_TORCH = "other-torch"
 """The code of a rejection because of symbols that a torch does not export."""
 OTHER_LIBRARY = "other-library"
 """The code of a rejection because of the cuDNN of a build of torch."""
-
-_OF_CUDA_TORCH = re.compile(r"lib(torch|c10)_cuda\b")
 
 _UNREAD = "and the rest was not inspected"
 
@@ -483,17 +480,12 @@ def find_missing_packages(row: WheelRow, versions: Mapping[str, str]) -> list[st
     return [package for package in missing if package not in versions]
 
 
-def find_missing_libraries(
-    row: WheelRow, build: Build, versions: Mapping[str, str]
-) -> list[str]:
+def find_missing_libraries(row: WheelRow, versions: Mapping[str, str]) -> list[str]:
     """Return the linked libraries that no package of an environment provides.
 
-    If no package has a CUDA runtime, torch may bundle the libraries of absent packages,
-    except for a CPU build.
+    If no package has a CUDA runtime, torch may bundle the libraries of absent packages.
     """
-    is_for_cpu = build.backend.kind == "cpu"
-    runtime = load_members().runtime
-    are_packaged = is_for_cpu or any(map(runtime.fullmatch, versions))
+    are_packaged = any(map(load_members().runtime.fullmatch, versions))
     shared = load_libraries()
     missing = []
     for name, package in _map_library_packages(row.needs, row).items():
@@ -502,12 +494,6 @@ def find_missing_libraries(
             is_missing = not shared.is_provided(name, versions[package])
         if is_missing:
             missing.append(f"{name} ({package})")
-    if is_for_cpu:
-        missing += [
-            f"{name} (torch for CUDA)"
-            for name in row.needs
-            if _OF_CUDA_TORCH.match(name)
-        ]
     return missing
 
 

@@ -58,6 +58,7 @@ _NAME_CUDA = re.compile(r"-cu(?:da-?)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
 _LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
+_OF_CUDA_TORCH = re.compile(r"lib(torch|c10)_cuda\b")
 _OLDER_STRING = re.compile(rb"Ss(?![a-z])")
 """Pre-C++11 std::string in a mangled name (Itanium C++ ABI, 5.1.10)."""
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
@@ -571,6 +572,14 @@ def is_from_package(library: str) -> bool:
     The names of system libraries contain a version.
     """
     return library.endswith(".so") and is_separate_library(library)
+
+
+def is_for_cuda(library: str) -> bool:
+    """Return whether a library is part of CUDA or of torch for CUDA."""
+    row = load_libraries().row(library)
+    if row:
+        return "{cuda}" in row.package
+    return bool(_OF_CUDA_TORCH.match(library))
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

@@ -131,7 +131,6 @@ UNBROUGHT = [
 @pytest.mark.parametrize(("needs", "unbrought"), UNBROUGHT)
 def test_missing_library_is_reported_with_its_package(needs, unbrought):
     row = reading(cuda="13.0", needs=needs)
-    build = build_named("2.14.1+cu130")
     versions = {
         "nvidia-cuda-runtime": "13.0.96",
         "nvidia-cublas": "13.1.0.3",
@@ -139,9 +138,9 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
         "nvidia-cudnn-cu13": "9.15.1.9",
     }
 
-    assert find_missing_libraries(row, build, versions) == unbrought
+    assert find_missing_libraries(row, versions) == unbrought
     # torch bundles them, unless it declares them.
-    assert find_missing_libraries(row, build, {"torch": "2.9.0"}) == []
+    assert find_missing_libraries(row, {"torch": "2.9.0"}) == []
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_from_package, parse_name_cuda
+from gpuinstall.wheels.needs import is_for_cuda, is_from_package, parse_name_cuda
 
 NO_CODE = "no-code-in-package"
 TORCH_ADDED = "torch-added"
@@ -503,8 +503,8 @@ class ResolutionExplanation:
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[torch]
             reason = rejection or warning
-            why = reason.message if reason else self._explain_missing_library(row)
-            why = why or self._explain_useless_cuda(row)
+            why = reason.message if reason else self._explain_useless_cuda(row)
+            why = why or self._explain_missing_library(row)
             if why:
                 name = f"{row.package} {self._versions[row.package]}"
                 requirers = self._index.find_requirers(row.package, self._versions)
@@ -538,19 +538,23 @@ class ResolutionExplanation:
                 yield Reason("opens-libraries", message)
 
     def _explain_useless_cuda(self, row: WheelRow) -> str:
-        """Return why a requested package for CUDA needs another target."""
-        is_requested = row.package in self._resolver_input.requested
-        if not is_requested or not self._resolver.inspector.has_no_gpu:
+        """Return why a package for CUDA needs another target.
+
+        Packages that are only required are reported if they are linked to CUDA.
+        """
+        if not self._resolver.inspector.has_no_gpu:
             return ""
-        required = requirement_names(
-            self._index.find_dependencies(row.package, self._versions[row.package])
-        )
-        libraries = sorted(filter(is_library_of_torch, required))
-        cuda = parse_name_cuda(row.package)
-        if not cuda and not libraries:
+        why = [f"is linked to {name}" for name in row.needs if is_for_cuda(name)]
+        if row.package in self._resolver_input.requested:
+            cuda = parse_name_cuda(row.package)
+            why += [f"is for CUDA {cuda}"] if cuda else []
+            version = self._versions[row.package]
+            required = self._index.find_dependencies(row.package, version)
+            libraries = filter(is_library_of_torch, requirement_names(required))
+            why += [f"requires {name}" for name in sorted(libraries)]
+        if not why:
             return ""
-        purpose = f"is for CUDA {cuda}" if cuda else f"requires {libraries[0]}"
-        return f"{purpose}, and the target {self._resolver_input.target} has no GPU"
+        return f"{why[0]}, and the target {self._resolver_input.target} has no GPU"
 
     def _is_unread(self, result: Compatibility) -> bool:
         """Return whether the read limit prevented inspecting a wheel."""
@@ -574,9 +578,7 @@ class ResolutionExplanation:
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
-        names = sorted(lacking) + find_missing_libraries(
-            row, self._resolution.build, self._versions
-        )
+        names = sorted(lacking) + find_missing_libraries(row, self._versions)
         if not names:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"

@@ -7,7 +7,6 @@ possible release, and selects the best resolution.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
@@ -24,7 +23,6 @@ from gpuinstall.lock.resolve.resolver_input import ResolverInput, parse_public_v
 from gpuinstall.lock.resolve.run_uv import (
     is_library_of_torch,
     limit_backends,
-    limits_torch,
     resolve_once,
 )
 from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, Conflict
@@ -153,21 +151,13 @@ class Resolver:
     # Newer releases.
 
     def _improve(self, best: ResolvedInput) -> ResolvedInput | RefusedInput:
-        """Try to resolve newer releases, first by selecting torch last.
+        """Try to resolve newer releases, with a lower bound for each.
 
         A mirror that lists torch without its companions is rejected, because only
         programs that are years old do not require them.
         """
         if not self._find_newer_releases(best):
             return self._try_backends(best)
-        written = self.resolver_input
-        order = partial(limits_torch, index=self.index)
-        torch_last = sorted(written.requirements, key=order)
-        if tuple(torch_last) != written.requirements:
-            other = replace(written, requirements=tuple(torch_last))
-            best = self._choose_better(
-                best, self._run_until_stable(other, best.known, best.resolution)
-            )
         accounts: dict[str, str] = {}
         for package, newest in self._find_newer_releases(best).items():
             selected = best.resolution.versions[package]
@@ -176,7 +166,7 @@ class Resolver:
                 if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
                     break
                 bound = Constraint.of(package, limit)
-                other = replace(written, bounds=(bound,))
+                other = replace(self.resolver_input, bounds=(bound,))
                 outcome = self._run_until_stable(other, best.known, best.resolution)
                 best = self._choose_better(best, outcome)
                 if isinstance(outcome, ResolvedInput):

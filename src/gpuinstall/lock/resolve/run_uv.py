@@ -124,11 +124,6 @@ def collect_pages(
     return {**index.pages_of_sources(), **family, **resolver_input.files, **known.files}
 
 
-def limits_torch(requirement: Requirement, index: PackageIndex) -> bool:
-    """Return whether a requirement limits torch to a build."""
-    return requirement.name in {BUILD, *index.names()}
-
-
 def limit_backends(index: PackageIndex, builds: Sequence[str]) -> Iterator[Constraint]:
     """Yield a constraint to these builds for each backend, best first."""
     ranked = _rank_torch_versions(index)
@@ -250,9 +245,8 @@ def _order_requirements(
     requirements.append(_BUILD)
     # The libraries of torch are last, because torch pins them.
     requirements.sort(key=lambda one: is_library_of_torch(one.name))
-    place = next(
-        place for place, one in enumerate(requirements) if limits_torch(one, index)
-    )
+    names = {BUILD, *index.names()}
+    place = [one.name in names for one in requirements].index(True)
     requirements[place:place] = map(Requirement.of, known.decided_first)
     return tuple(requirements)
 

@@ -1,5 +1,6 @@
 """Indexes in pip's configuration files."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):
     sources = Sources(
         settings=(locked, replace(locked, declared_effect=Effect.EXTRA_INDEX))
     )
-    commands = []
+    commands: list[Sequence[str]] = []
     with (
         observe_commands(commands.append),
         open_session(sources, Reporter(), tmp_path) as session,

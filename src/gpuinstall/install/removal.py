@@ -145,6 +145,7 @@ def remove_cache() -> list[Path]:
         "pages",
         "stamps",
         "temporary",
+        "unreachable",
     ):
         remove_path(cache / name)
     for scratch in cache.glob("gpuinstall-*"):

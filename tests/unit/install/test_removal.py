@@ -41,7 +41,7 @@ def test_uninstall_removes_only_own_cache_files(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own = tmp_path / "cache" / "gpuinstall"
     (tmp_path / "elsewhere" / "thesis").mkdir(parents=True)
-    for folder in ("stamps", "learned", "gpuinstall-x1"):
+    for folder in ("stamps", "learned", "unreachable", "gpuinstall-x1"):
         (own / folder).mkdir(parents=True)
     (own / "pages").symlink_to(tmp_path / "elsewhere")
     (own / "mine.txt").touch()

@@ -254,10 +254,13 @@ def read_inputs(
     """
     file, part = split_part(name)
     path = requirements_path(file)
+    kind = "a lock file, not a requirements file"
     advice = suggest_lock_command(path)
+    if path.suffix == ".py" and "# /// script" in read_requirements_text(path, folder):
+        kind = "a script with inline metadata"
+        advice = f"uv run {quote_word(path)}"
     if advice:
-        message = f"{path} is a lock file, not a requirements file"
-        raise UsageError("requirements-malformed", message, hint=advice)
+        raise UsageError("requirements-malformed", f"{path} is {kind}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
         # Few folders have such a file, so load its reader only if needed.
         from gpuinstall.lock.request.conda import read_conda

@@ -6,6 +6,7 @@ Each one plans, inspects the machine, locks, installs, verifies, and commits.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from os.path import isdir, isfile
 from pathlib import Path
@@ -36,7 +37,7 @@ from gpuinstall.cli.options import (
     is_environment_given,
     is_on_command_line,
 )
-from gpuinstall.cli.outcome import Outcome, Row, define_command
+from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.environment import is_vacant, is_virtual
 from gpuinstall.environments.records import (
     check_finished,
@@ -47,6 +48,7 @@ from gpuinstall.environments.records import (
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
 from gpuinstall.install.state import (
+    PREVIOUS_EXISTS,
     Action,
     InstallOptions,
     check_libcuda,
@@ -206,7 +208,13 @@ def _install(
         if selected.locked:
             _warn_if_request_differs(planned.fit.lock, project)
         return _report_dry_run(planned)
-    result = install(project, selected)
+    try:
+        result = install(project, selected)
+    except UsageError as error:
+        if error.code != PREVIOUS_EXISTS or not sys.stdin.isatty():
+            raise
+        confirm(f"{error.message}. Remove it?", error.message)
+        result = install(project, replace(selected, discard_previous=True))
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:

@@ -82,6 +82,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
 
+PREVIOUS_EXISTS = "previous-exists"
+"""The error code for refusing to remove a previous environment."""
+
 ATTEMPTS = 3
 """The number of builds to try if kernels fail. A build can be 3 GB."""
 
@@ -495,7 +498,7 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
         )
     if not discards:
         raise UsageError(
-            "previous-exists",
+            PREVIOUS_EXISTS,
             f"{previous}, {format_size(tree_size(previous))}, is an older environment and would be removed",
             hint="Run it again with --discard-previous",
         )

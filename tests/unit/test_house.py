@@ -208,20 +208,32 @@ def test_urls_and_wheels_are_recognized_by_one_module():
 @pytest.mark.parametrize(
     ("pattern", "places"),
     [
-        # The reader is FolderLocks, and compare_requests compares.
-        (r"= read_lock_text\(", {"folder.py"}),
-        (r'glob\("pylock', {"target.py"}),
+        # Which locks does a folder have? FolderLocks
+        (r"= read_lock_text\(", {"lock/file/folder.py"}),
+        (r'glob\("pylock', {"lock/file/target.py"}),
+        # Has the request changed since the lock? compare_requests
         (
             r"\.(inputs|preferred_digest|requirements_files)( [!=]= |\.get\()",
-            {"lock.py"},
+            {"lock/file/lock.py"},
         ),
+        # What does a lock contain? packaging's values, also for uv's output
+        (r"Pylock\.from_dict\(", {"lock/file/lock.py", "lock/uv/project.py"}),
+        # Does a path lead outside? leads_outside
+        (r'startswith\([^)]*"/?\.\.|"\.\." in ', {"base/files.py"}),
+        # Is an installed file unchanged? find_damage and find_intact_files
+        (r"\bst_size (==|!=|<) row\.size", {"environments/damage.py"}),
+        (r"def _parse_record\(|csv\.reader\(", {"environments/packages.py"}),
+        # Download and hash a file: _fetch_file; file_sha256 for an existing one
+        (r"digest\.update\(", {"base/files.py", "lock/uv/fetch.py"}),
+        # Relocate a path of the command line: relocate_value
+        (r"def \w*relocate_(value|option|path)\w*\(", {"cli/options.py"}),
     ],
 )
-def test_locks_are_read_and_compared_by_one_module(pattern, places):
+def test_question_is_answered_by_one_module(pattern, places):
     found = {
-        file.relative_to(SOURCE / "lock/file").as_posix()
+        file.relative_to(SOURCE).as_posix()
         for file in SOURCE.rglob("*.py")
-        if re.search(pattern, file.read_text("utf-8"))
+        if re.search(pattern, file.read_text("utf-8"), re.MULTILINE)
     }
     assert found == places
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
-from gpuinstall.base.files import display_path
+from gpuinstall.base.files import display_path, leads_outside
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
@@ -180,7 +180,7 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
     for folder, size in folders.items():
         path = display_path(folder)
         # A folder above the shell's is named by its whole path.
-        path = str(folder) if path.startswith("..") else path
+        path = str(folder) if leads_outside(path) else path
         places.append(f"{path} ({format_size(size)})")
     names = " and ".join(places)
     if packages:

@@ -19,7 +19,7 @@ from time import time_ns
 from typing import Literal, NamedTuple
 
 from gpuinstall.base.cache import JsonCache
-from gpuinstall.base.files import own_cache_folder
+from gpuinstall.base.files import leads_outside, own_cache_folder
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value
 from gpuinstall.environments.packages import (
@@ -212,14 +212,10 @@ def _describe_damage(
     # certifi's CA bundle may have additional certificates.
     edited = [path for path in edited if not path.endswith(CA_BUNDLE)]
     # Modules are listed before scripts and data, such as "../../../bin/tool".
-    paths = tuple(sorted((files[one].path for one in edited), key=_is_outside))
+    paths = tuple(sorted((files[one].path for one in edited), key=leads_outside))
     if paths:
         is_linked = any(Path(one).lstat().st_nlink > 1 for one in edited)
         yield Damage(package, "edited", paths, is_linked)
-
-
-def _is_outside(path: str) -> bool:
-    return path.startswith("../")
 
 
 def is_configuration_lost(venv: Path) -> bool:

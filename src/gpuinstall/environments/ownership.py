@@ -8,7 +8,6 @@ delete them. This module also finds packages that write forbidden or shared file
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -16,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import WORK, packages_folders
-from gpuinstall.base.files import read_document
+from gpuinstall.base.files import leads_outside, read_document
 from gpuinstall.base.removal import iter_files
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import (
@@ -128,7 +127,7 @@ def find_misplaced_file(package: InstalledPackage, root: Path) -> str | None:
     """
     name = f"{package.name} {package.version}"
     for path, row in find_written_files(package, root).items():
-        if path.startswith("../") or posixpath.isabs(path) or ":" in path:
+        if leads_outside(path) or ":" in path:
             return f"the RECORD of {name} lists {row.path}, which is outside the environment"
         if re.fullmatch(_ENVIRONMENT_FILES, path):
             return f"{name} would overwrite {path}, which belongs to the environment itself"

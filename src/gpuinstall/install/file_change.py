@@ -7,12 +7,13 @@ import os
 import posixpath
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from itertools import filterfalse
 from os.path import isdir, islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import create_link_error
+from gpuinstall.base.files import create_link_error, leads_outside
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
@@ -144,7 +145,7 @@ def find_staged_files(
     for package in packages:
         for name in find_written_files(package, folder):
             source = folder / name
-            if _is_inside(name) and os.path.lexists(source):
+            if not leads_outside(name) and os.path.lexists(source):
                 files[place.path_below_root(name)] = source
     return files
 
@@ -174,10 +175,6 @@ def find_shared_files(
     return shared
 
 
-def _is_inside(name: str) -> bool:
-    return not (name.startswith(("../", "/")) or name == "..")
-
-
 def find_recorded_files(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
     """Return the files of packages in an environment, relative to its root.
 
@@ -185,7 +182,7 @@ def find_recorded_files(packages: Iterable[InstalledPackage], root: Path) -> set
     """
     names = set[str]()
     for package in packages:
-        names.update(filter(_is_inside, find_written_files(package, root)))
+        names.update(filterfalse(leads_outside, find_written_files(package, root)))
         if not package.read_record():
             names.update(
                 file.relative_to(root).as_posix()

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.values import Value
 from gpuinstall.wheels.elf import Elf, read_elf
@@ -261,8 +262,7 @@ def _find_native_files(site: Path) -> Iterator[tuple[str, str]]:
                 if ".so" not in line:
                     continue
                 path = line.partition(",")[0]
-                is_inside = not path.startswith(("/", ".."))
-                if is_inside and _NATIVE.fullmatch(path):
+                if not leads_outside(path) and _NATIVE.fullmatch(path):
                     yield path, package
 
 

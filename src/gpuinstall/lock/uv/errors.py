@@ -66,7 +66,7 @@ class FailedBuildError(InstallationError):
     """An error that reports the failed build of a package."""
 
     package = ""
-    """The name of the package that failed to build, in lowercase."""
+    """The name in lowercase; empty for a package by URL or path."""
 
 
 class _ErrorPattern(NamedTuple):
@@ -384,12 +384,13 @@ def explain_build_failure(message: str) -> InstallationError | None:
         hint=hint,
         id=known.id if known else None,
     )
-    error.package = name.lower()
+    # A package by URL or path has no other version.
+    error.package = "" if place else name.lower()
     return error
 
 
 def find_failed_package(failed: InstallationError) -> str:
-    """Return the package of a failed build, or "" if uv does not report it."""
+    """Return the package of a failed build, or "" without another version."""
     return failed.package if isinstance(failed, FailedBuildError) else ""
 
 

@@ -58,10 +58,7 @@ def select_lock(
     if not is_managed:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
-    reason = None
-    client = project.open_session().client
-    if not client.was_unreachable(project.sources.torch_index):
-        reason = _find_better_build(resolution, state)
+    reason = _find_better_build(resolution, state)
     if state.options.upgrade:
         from gpuinstall.plan.alternatives import find_newer_torch  # slow to import
 

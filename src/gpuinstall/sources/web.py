@@ -89,8 +89,8 @@ class Cause(NamedTuple):
 
 
 OFFLINE = Cause(
-    "this run is offline",
-    "Run it again without --offline, GPUINSTALL_OFFLINE, or UV_OFFLINE\n"
+    "this run is offline, and the cache lacks a page or file of this host",
+    "Run it again without --offline: unset GPUINSTALL_OFFLINE and UV_OFFLINE if they are set\n"
     "Create the lock online; gpuinstall sync --offline then installs it if uv's cache has the files",
 )
 _UNTRUSTED = Cause(
@@ -354,7 +354,8 @@ class Client:
         host = parts.netloc
         server = f"{parts.scheme}://{host}"
         if self._offline:
-            raise UnreachableError(host, OFFLINE)
+            failure = UnreachableError(host, OFFLINE)
+            raise self._failures.setdefault(host, failure)
         session = self._open_session()
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None

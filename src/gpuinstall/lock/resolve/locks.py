@@ -96,7 +96,8 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package in ``moving`` is in no lock.
     """
-    if upgrade or moving:
+    # uv rejects --refresh offline.
+    if (upgrade or moving) and not session.sourcing.offline:
         session.client.max_age = 0
         session.outdated.add(INDEX_PAGES)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
@@ -108,7 +109,7 @@ def resolve_locks(
     if not outcome:
         live, unreachable = add_live_builds(requests, session)
         if unreachable:
-            raise create_resolution_error(unreachable, requests, session)
+            raise create_resolution_error(unreachable, requests)
         _check_locked_torch(live, locks, session)
         locked = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
         if installed:
@@ -279,14 +280,17 @@ def _explain_with_silence(
     Raises:
         InstallationError: The index may have the missing build.
     """
-    is_by_fact = _is_decided_by_fact(conflict.code, requests)
+    # Without a network, the builds in the cache are no fact.
+    is_online = not session.sourcing.offline
+    is_by_fact = is_online and _is_decided_by_fact(conflict.code, requests)
     names = find_mentioned_names(conflict.sentence, requests[0].catalog.family)
     if not names and not is_by_fact and conflict is not silence:
         return Conflict(conflict)
-    error = create_resolution_error(silence, requests, session)
+    error = create_resolution_error(silence, requests)
     if error is not silence:
-        # The fixes of the conflict do not need the index.
-        return Conflict(conflict if conflict.code == error.code else error)
+        # Online, the fixes of the conflict do not need the index.
+        is_known = is_online and conflict.code == error.code
+        return Conflict(conflict if is_known else error)
     if is_by_fact:
         # Only a refusal of the plan means that no reachable build runs.
         unseen = "its builds were"
@@ -310,17 +314,14 @@ def _is_decided_by_fact(code: str, requests: Requests) -> bool:
 
 
 def create_resolution_error(
-    silence: InstallationError, requests: Requests, session: Session
+    silence: InstallationError, requests: Requests
 ) -> GpuInstallError:
     """Return the error of an impossible request, or of an unreachable source.
 
     Args:
         silence: The error of the source.
         requests: The requests, with all builds of the catalog.
-        session: The clients of the run, which may be offline.
     """
-    if session.environment.get("UV_OFFLINE"):
-        silence.why, silence.hint = OFFLINE
     try:
         create_inputs(requests)
     except (MachineError, NoBuildError) as error:
@@ -362,8 +363,8 @@ def _check_locked_torch(
             silent = session.client.unreachable(index)
             if silent:
                 error.why = silent.why
-            if session.environment.get("UV_OFFLINE"):
-                error.why, error.hint = OFFLINE
+            if session.sourcing.offline:
+                error.hint = OFFLINE.hint
             raise error
 
 

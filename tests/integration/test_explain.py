@@ -1,37 +1,20 @@
 """Tests of ``gpuinstall explain`` on a terminal."""
 
-import os
-import subprocess
-import sys
-
-import pytest
-
 from gpuinstall.base import uv
 from tests.frozen import GPUINSTALL
 from tests.lab.driver import NO_GPU
+from tests.lab.screen import type_text
 
 NO_KERNEL = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 def test_explain_reads_stdin_until_eof():
-    import pty
-
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*GPUINSTALL, "explain"],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as run:
-        os.write(ours, f"Traceback:\n\n{NO_KERNEL}\n".encode() + b"\x04")
-        out, err = run.communicate(timeout=30)
-    os.close(ours)
-    os.close(theirs)
-    assert err.decode().startswith("Paste the error, then press Ctrl-D")
-    assert "[F37]" in out.decode()
+    typed = f"Traceback:\n\n{NO_KERNEL}\n\x04"
+    done = type_text(typed, [*GPUINSTALL, "explain"], timeout=30)
+    assert done.stderr.startswith("Paste the error, then press Ctrl-D")
+    assert "[F37]" in done.stdout
 
 
 NUMPY_1 = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2"

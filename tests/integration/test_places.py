@@ -8,9 +8,11 @@ import pytest
 
 from gpuinstall.base import process
 from gpuinstall.environments.environment import is_vacant
+from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
+from tests.lab.screen import type_text
 from tests.lab.whole import found, publish_big, started
 
 LOCK = "pylock.cpu.toml"
@@ -153,6 +155,28 @@ def test_lock_stays_in_the_project_of_an_environment(project, tmp_path):
     elsewhere.succeed("env", "rollback", "--venv", str(venv))
     assert 'version = "1.0"' in project.lock(LOCK)
     assert not list(tmp_path.glob("**/scratch/pylock.*"))
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_rebuild_asks_before_it_removes_an_environment(project, answer):
+    venv, previous = (project.folder / name for name in (".venv", ".venv.previous"))
+    project.succeed("install")
+    (venv / "bin" / "python").unlink()
+    project.succeed("sync")
+    (venv / "bin" / "python").unlink()
+    (previous / "kept.txt").write_text("n")
+    (venv / "kept.txt").write_text("y")
+    done = type_text(
+        f"{answer}\n",
+        [*GPUINSTALL, "sync"],
+        env=project.environment,
+        cwd=project.folder,
+    )
+    assert "is an older environment and would be removed. Remove it? [y/N]" in (
+        done.stderr
+    )
+    assert done.returncode == (0 if answer == "y" else 2), done.stderr
+    assert (previous / "kept.txt").read_text() == answer
 
 
 @contextmanager

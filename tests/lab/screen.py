@@ -5,11 +5,12 @@ import os
 import pty
 import re
 import struct
+import subprocess
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Thread
-from typing import TextIO
+from typing import Any, TextIO
 
 import pyte
 
@@ -54,3 +55,17 @@ def opened(columns: int, lines: int = 24) -> Iterator[tuple[int, bytearray]]:
     yield theirs, raw
     reader.join()
     os.close(ours)
+
+
+def type_text(
+    text: str, words: Sequence[str], **options: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program that reads this text from a terminal."""
+    ours, theirs = pty.openpty()
+    os.write(ours, text.encode())
+    done = subprocess.run(
+        words, stdin=theirs, capture_output=True, text=True, check=False, **options
+    )
+    os.close(ours)
+    os.close(theirs)
+    return done

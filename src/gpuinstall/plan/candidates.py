@@ -137,10 +137,10 @@ def create_vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Prefer
 def find_allowed_candidate(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> EvaluatedBuild | None:
-    """Return the first candidate that the resolved packages allow."""
+    """Return the first candidate, or the one that resolving selected."""
     constraints = context.program_constraints
     for candidate in candidates:
-        if constraints is None or constraints.allow(candidate.build):
+        if constraints is None or candidate.build == constraints.build:
             return candidate
     return None
 

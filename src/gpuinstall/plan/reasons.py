@@ -62,9 +62,9 @@ def _find_rejection(
 ) -> Reason | None:
     constraints = context.program_constraints
     build = candidate.build
-    if constraints and build.torch > constraints.torch:
+    if constraints and build.torch > constraints.build.torch:
         return Reason(HELD_BACK, constraints.why)
-    if constraints and build.torch == constraints.torch:
+    if constraints and build.torch == constraints.build.torch:
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
@@ -139,7 +139,7 @@ def list_newest_reasons(
     context = context.with_gpus_at(best.supported_gpus)
     newer = _find_newer_builds(best, others)
     constraints = context.program_constraints
-    if constraints and constraints.without == constraints.torch:
+    if constraints and constraints.without == constraints.build.torch:
         # No other package excludes a newer torch that runs.
         newer = [each for each in newer if each.reason_code != HELD_BACK]
     yield (

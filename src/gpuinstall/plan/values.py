@@ -74,9 +74,9 @@ class Choice(Value):
 
 
 class ProgramConstraints(Value):
-    """The constraints on torch that result from resolving other packages."""
+    """The build that resolving other packages selects, and the reasons."""
 
-    torch: Version
+    build: Build
     why: str
     """The reason why torch is not newer, or empty if it is the newest."""
 
@@ -91,10 +91,6 @@ class ProgramConstraints(Value):
 
     limited_by: str = ""
     """The package, constraint, or target that excludes a newer torch."""
-
-    def allow(self, build: Build) -> bool:
-        """Return whether the resolved packages are compatible with a build."""
-        return build.torch == self.torch and build.backend.tag not in self.unserved
 
 
 class Plan(Value):

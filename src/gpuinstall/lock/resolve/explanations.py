@@ -94,7 +94,7 @@ class ResolutionExplanation:
                 unserved[build.backend.tag] = fact.why if fact else conflict
         obstacle, without = self._find_torch_obstacle()
         return ProgramConstraints(
-            chosen.torch,
+            chosen,
             obstacle.why,
             without,
             unserved,

@@ -2,18 +2,20 @@
 
 A part is a sign, a ``when``, an ``unless``, or a pattern of a condition. It is needed
 if the first answer to a text in ``tests/data/logs``, or to one of its lines, changes
-without it. Each part is removed alone, and machines are not examined: remove few parts
-at a time, and run the tests.
+without it and the parts printed before it. Messages of programs are kept. All printed
+parts can be removed together, but machines are not examined: run the tests.
+Keep the ``when`` of a general pattern, because few texts are healthy.
+``python -m tools.prune F168`` examines only this failure.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli
 
@@ -27,6 +29,7 @@ from gpuinstall.catalog.failures.classify import (
 )
 
 LOGS = Path("tests/data/logs")
+_Value = TypeVar("_Value")
 
 
 def read_texts() -> Iterator[str]:
@@ -50,40 +53,44 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def is_message(pattern: table.Pattern | None) -> bool:
-    """Return whether a pattern is the complete message of a program."""
-    return pattern is not None and len(re.findall(r"[a-z]{2,} ", pattern.needle)) >= 3
+    """Return whether a pattern contains three words of a program's message."""
+    words = r"([a-z][\w.,:'-]* ){2}[a-z]"
+    return pattern is not None and re.search(words, pattern.says) is not None
 
 
-def variants(failure: table.Failure) -> Iterator[tuple[str, table.Failure]]:
-    """Yield the failure without each of its parts, with the part's name."""
-    for index, sign in enumerate(failure.signs):
-        before, after = failure.signs[:index], failure.signs[index + 1 :]
-        name = sign.says.says if sign.says else f"{sign.sees and sign.sees.pattern}"
-        if not is_message(sign.says):
-            yield name, replace(failure, signs=before + after)
+def name_of(sign: table.Sign) -> str:
+    """Return the pattern of a sign."""
+    return sign.says.says if sign.says else f"{sign.sees and sign.sees.pattern}"
+
+
+def without(values: tuple[_Value, ...], value: _Value) -> tuple[_Value, ...]:
+    """Return the values except one."""
+    return tuple(one for one in values if one != value)
+
+
+def variants(
+    rows: Mapping[str, table.Failure], identity: str
+) -> Iterator[tuple[str, table.Failure]]:
+    """Yield a failure's current row without each part, with its name."""
+    for sign in rows[identity].signs:
+        if sign.when or not is_message(sign.says):
+            signs = without(rows[identity].signs, sign)
+            yield name_of(sign), replace(rows[identity], signs=signs)
+    for index, sign in enumerate(rows[identity].signs):
         for when in sign.when:
-            rest = replace(sign, when=tuple(one for one in sign.when if one != when))
+            rest = [*rows[identity].signs]
+            rest[index] = replace(rest[index], when=without(rest[index].when, when))
             yield (
-                f"{name} when {when}",
-                replace(failure, signs=(*before, rest, *after)),
+                f"{name_of(sign)} when {when}",
+                replace(rows[identity], signs=tuple(rest)),
             )
-    for unless in failure.unless:
-        rest_of_unless = tuple(one for one in failure.unless if one != unless)
-        yield f"unless {unless}", replace(failure, unless=rest_of_unless)
+    for unless in rows[identity].unless:
+        causes = without(rows[identity].unless, unless)
+        yield f"unless {unless}", replace(rows[identity], unless=causes)
 
 
-def has_sign(failure: table.Failure, text: Conditions) -> bool:
-    """Return whether a text has a sign of a failure."""
-    return any(map(text.locate, failure.signs))
-
-
-def has_pattern(pattern: table.Pattern, text: Conditions) -> bool:
-    """Return whether a text has a line with a pattern."""
-    return text.transcript.find(pattern) is not None
-
-
-class Needs:
-    """The labeled texts and their lines, with their first answers."""
+class Texts:
+    """The labeled texts and their lines, with the rows that explain them."""
 
     def __init__(self) -> None:
         self.failures = dict(table.load_failures())
@@ -92,55 +99,60 @@ class Needs:
         vars(table)["load_conditions"] = lambda: self.conditions
         texts = {*read_texts()}
         lines = {line for text in texts for line in text.split("\n") if " " in line}
-        read = [Conditions(text) for text in (*texts, *lines - texts)]
-        self.texts = [(conditions, self.answer(conditions)) for conditions in read]
+        self.texts = [Conditions(text) for text in (*texts, *lines - texts)]
 
-    def answer(self, conditions: Conditions) -> object:
-        """Return the first cause of a text, and the first similar error."""
-        matches = rank(find_matches(self.failures, conditions))
-        similar = rank(find_matches(self.lookalikes, conditions))
-        first = [
-            (cause.id, cause.certainty, cause.why, cause.fix)
-            for cause in causes_of(matches, conditions, None)[:1]
-        ]
-        return first, [match.failure.id for match in similar[:1]]
+    def answers(self, texts: Iterable[Conditions]) -> Iterator[object]:
+        """Yield the first cause of each text, and the first similar error."""
+        for text in texts:
+            matches = rank(find_matches(self.failures, text))
+            similar = rank(find_matches(self.lookalikes, text))
+            first = [
+                (cause.id, cause.certainty, cause.why, cause.fix)
+                for cause in causes_of(matches, text, None)[:1]
+            ]
+            yield first, [match.failure.id for match in similar[:1]]
 
-    def is_changed(self, shows: Callable[[Conditions], bool]) -> bool:
-        """Return whether an answer changed to a text that shows a part."""
-        return any(
-            self.answer(Conditions(conditions.transcript)) != known
-            for conditions, known in self.texts
-            if shows(conditions)
-        )
-
-    def unneeded_signs(self) -> Iterator[str]:
-        """Yield the parts of failures that no text needs."""
+    def remove_parts(self, names: Sequence[str]) -> Iterator[str]:
+        """Remove and yield the parts of failures that no text needs."""
         for rows in (self.failures, self.lookalikes):
-            for failure in [*rows.values()]:
-                for name, variant in variants(failure):
-                    rows[failure.id] = variant
-                    if not self.is_changed(partial(has_sign, failure)):
-                        yield f"{failure.id}: {name}"
-                rows[failure.id] = failure
+            for identity in [name for name in rows if name in (names or rows)]:
+                signs = rows[identity].signs
+                texts = [text for text in self.texts if any(map(text.locate, signs))]
+                known = [*self.answers(texts)]
+                for name, variant in variants(rows, identity):
+                    row, rows[identity] = rows[identity], variant
+                    if all(map(eq, known, self.answers(texts))):
+                        yield f"{identity}: {name}"
+                    else:
+                        rows[identity] = row
 
-    def unneeded_patterns(self) -> Iterator[str]:
-        """Yield the patterns of conditions that no text needs."""
-        for index, row in enumerate([*self.conditions]):
+    def remove_patterns(self) -> Iterator[str]:
+        """Remove and yield the patterns of conditions that no text needs."""
+        for index, row in enumerate(self.conditions):
             for pattern in row.says + row.runs:
-                says = tuple(one for one in row.says if one != pattern)
-                runs = tuple(one for one in row.runs if one != pattern)
-                self.conditions[index] = replace(row, says=says, runs=runs)
-                if not is_message(pattern) and not self.is_changed(
-                    partial(has_pattern, pattern)
-                ):
+                current = self.conditions[index]
+                texts = [text for text in self.texts if text.transcript.find(pattern)]
+                known = [*self.answers(texts)]
+                says, runs = (
+                    without(current.says, pattern),
+                    without(current.runs, pattern),
+                )
+                self.conditions[index] = replace(current, says=says, runs=runs)
+                # The conditions that a text meets are determined only once.
+                fresh = (Conditions(text.transcript) for text in texts)
+                is_same = all(map(eq, known, self.answers(fresh)))
+                if is_same and not is_message(pattern):
                     yield f"{row.name or [*row.fills]}: {pattern.says}"
-            self.conditions[index] = row
+                else:
+                    self.conditions[index] = current
 
 
 def main() -> None:
     """Print the parts."""
-    needs = Needs()
-    for line in (*needs.unneeded_signs(), *needs.unneeded_patterns()):
+    texts, names = Texts(), sys.argv[1:]
+    for line in texts.remove_parts(names):
+        sys.stdout.write(f"{line}\n")
+    for line in () if names else texts.remove_patterns():
         sys.stdout.write(f"{line}\n")
 
 

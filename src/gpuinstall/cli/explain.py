@@ -186,8 +186,7 @@ def _read_text(text: str) -> str:
         if text.isdigit():
             # The number may be a CUDA error code.
             return f"CUDA error {text}"
-        last = [*load_failures()][-1]
-        message = f"failure {text} is not in the catalog (F01 to {last})"
+        message = f"failure {text} is not in the catalog"
         raise UsageError("failure-unknown", message, hint=_USAGE)
     return text
 

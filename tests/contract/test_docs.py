@@ -68,6 +68,16 @@ def test_failure_index_lists_every_failure_once():
     assert sorted(rows) == sorted(load_failures())
 
 
+def test_windows_page_states_the_simulated_machines():
+    page = (ROOT / "docs/windows.md").read_text("utf-8")
+    story = (ROOT / "tests/stories/windows.txt").read_text("utf-8")
+    drivers = re.findall(r"--driver (\d+)", story)
+    count = story.count("$ gpuinstall plan --")
+
+    stated = f"plans for {count} machines: drivers {min(drivers)} to {max(drivers)}"
+    assert stated in " ".join(page.split())
+
+
 def test_every_documentation_page_begins_with_prose():
     """Every page begins with prose, not with a table, list, or code."""
     starts = {

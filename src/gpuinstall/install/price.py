@@ -307,7 +307,7 @@ def _check_sources(
     remote = [
         file for file in files if not find_local_file(file, session.sourcing.wheels)
     ]
-    if not session.environment.get("UV_OFFLINE"):
+    if not session.sourcing.offline:
         check_hosts(lock, remote, session)
     return frozenset(build.package for build in builds if build.is_introduced)
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from gpuinstall.sources.certificates import create_context
 
@@ -41,3 +42,13 @@ class SharedContextAdapter(HTTPAdapter):
         """Check that the CA bundle exists. The TLS context has loaded it."""
         super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
         conn.ca_certs = conn.ca_cert_dir = None
+
+
+class CertificateRetry(Retry):
+    """Retries that end if a certificate is not trusted."""
+
+    def increment(self, *words: Any, **named: Any) -> Any:
+        """Count a retry, or raise the error of an untrusted certificate."""
+        if "CERTIFICATE_VERIFY_FAILED" in str(named.get("error")):
+            raise named["error"]
+        return super().increment(*words, **named)

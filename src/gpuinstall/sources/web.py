@@ -230,9 +230,10 @@ class Client:
         """Return the replacement of a page, or None if it may be requested."""
         if url not in self._replaced and url.endswith("/"):
             raise InstallationError("page-replaced", f"{url} is not requested")
-        if self.was_unreachable(url):
-            return self._replaced.get(url) or Page("", "", url, exists=False)
-        return self._replaced.get(url)
+        page = self._replaced.get(url)
+        if self._silent_hosts.has(urlsplit(url).netloc):
+            return page or Page("", "", url, exists=False)
+        return page
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark, such as a hash."""
@@ -283,10 +284,6 @@ class Client:
     def unreachable(self, url: str) -> UnreachableError | None:
         """Return the first failure of a URL's host, if any."""
         return self._failures.get(urlsplit(url).netloc)
-
-    def was_unreachable(self, url: str) -> bool:
-        """Return whether a URL's host did not respond in the last minutes."""
-        return self._silent_hosts.has(urlsplit(url).netloc)
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -354,8 +351,7 @@ class Client:
         host = parts.netloc
         server = f"{parts.scheme}://{host}"
         if self._offline:
-            failure = UnreachableError(host, OFFLINE)
-            raise self._failures.setdefault(host, failure)
+            raise self._failures.setdefault(host, UnreachableError(host, OFFLINE))
         session = self._open_session()
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None
@@ -405,19 +401,18 @@ class Client:
         with self._lock:
             import requests
             from urllib3 import disable_warnings
-            from urllib3.util import Retry
 
-            from gpuinstall.sources.adapter import SharedContextAdapter
+            from gpuinstall.sources.adapter import (
+                CertificateRetry,
+                SharedContextAdapter,
+            )
 
             if self._session is None:
                 self._session = requests.Session()
                 # urllib3 warns of each request to a host that the user lists.
                 disable_warnings()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
-                for scheme in ("http", "https"):
-                    if proxy := self._proxies.get(f"{scheme.upper()}_PROXY"):
-                        self._session.proxies[scheme] = proxy
-                retry = Retry(
+                retry = CertificateRetry(
                     RETRIES,
                     status_forcelist={500, 502, 504},
                     backoff_factor=0.2,
@@ -428,10 +423,12 @@ class Client:
                 quick = SharedContextAdapter(
                     pool_maxsize=32, max_retries=retry.new(connect=1)
                 )
-                for scheme in ("http://", "https://"):
-                    self._session.mount(scheme, adapter)
+                for scheme in ("http", "https"):
+                    if proxy := self._proxies.get(f"{scheme.upper()}_PROXY"):
+                        self._session.proxies[scheme] = proxy
+                    self._session.mount(f"{scheme}://", adapter)
                     for host in self._quick_hosts:
-                        self._session.mount(f"{scheme}{host}/", quick)
+                        self._session.mount(f"{scheme}://{host}/", quick)
             return self._session
 
 

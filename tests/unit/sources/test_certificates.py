@@ -6,11 +6,12 @@ import sys
 from contextlib import closing
 
 import pytest
+import truststore
 
 from gpuinstall.base import uv
 from gpuinstall.sources import certificates
 from gpuinstall.sources.certificates import select_uv_certificates
-from gpuinstall.sources.web import Client
+from gpuinstall.sources.web import Client, UnreachableError
 from tests.lab.host import Answer, Host
 
 VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
@@ -30,9 +31,8 @@ def index(certificate):
         content = metadata if path.endswith(".metadata") else wheel.encode()
         return Answer(200, content, "text/html")
 
-    host = Host("tls", respond, certificate)
-    with closing(host):
-        yield host.url
+    with closing(Host("tls", respond, certificate)) as host:
+        yield host
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def resolve(index, folder):
     """Resolve with uv and the selected certificates."""
     environ = uv.environment(os.environ, {"UV_CACHE_DIR": str(folder / "uv")})
     environ |= select_uv_certificates(environ, folder)
-    command = f"{uv.uv()} pip compile - --no-header --default-index {index}"
+    command = f"{uv.uv()} pip compile - --no-header --default-index {index.url}"
     return subprocess.run(
         command.split(),
         check=False,
@@ -59,7 +59,7 @@ def resolve(index, folder):
 @pytest.mark.usefixtures("store")
 def test_certificate_in_the_store_is_trusted(index, tmp_path):
     with Client(cache=tmp_path) as client:
-        assert client.page(f"{index}/thing/")
+        assert client.page(f"{index.url}/thing/")
     done = resolve(index, tmp_path)
     assert done.stdout.startswith("thing==1"), done.stderr
 
@@ -87,5 +87,24 @@ def test_store_of_windows_and_macos_is_trusted(
     assert select_uv_certificates({}, tmp_path) == {"UV_SYSTEM_CERTS": "1"}
     # On Linux, the store of truststore is OpenSSL's.
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    contexts = []
+
+    class Context(truststore.SSLContext):
+        def __init__(self, protocol):
+            super().__init__(protocol)
+            contexts.append(self)
+
+    monkeypatch.setattr(truststore, "SSLContext", Context)
     with Client(cache=tmp_path) as client:
-        assert client.page(f"{index}/thing/")
+        for name in ("thing", "other"):
+            assert client.page(f"{index.url}/{name}/")
+    assert len(contexts) == 1
+
+
+def test_untrusted_host_is_contacted_once(index, tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "_STORES", ())
+    with Client(cache=tmp_path) as client:
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match="cannot be reached"):
+                client.page(f"{index.url}/thing/")
+    assert index.connections == 1

@@ -83,7 +83,7 @@ def _check_default_index(session: Session) -> UnreachableError | None:
     certificate that gpuinstall does not trust.
     """
     address = session.find_default_index() or ""
-    if session.environment.get("UV_OFFLINE") or not is_http_url(address):
+    if session.sourcing.offline or not is_http_url(address):
         return None
     try:
         # The catalog needs this page too. A recent one is validated while uv runs.

@@ -260,8 +260,7 @@ def check_indexes(
         backend: The tag of torch's backend.
         session: The HTTP clients and caches.
     """
-    has_trees = any(package.is_direct for package in packages)
-    if not has_trees or session.environment.get("UV_OFFLINE"):
+    if session.sourcing.offline or not any(one.is_direct for one in packages):
         return
     served = find_index_packages(packages).keys() - set(pages)
     files = [file for file in list_locked_files(packages) if file.package in served]

@@ -1,5 +1,6 @@
 """Tests of environments behind links, in other folders, and on mounts."""
 
+import random
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
 from tests.lab.screen import type_text
+from tests.lab.wheels import make_wheel
 from tests.lab.whole import found, publish_big, started
 
 LOCK = "pylock.cpu.toml"
@@ -81,6 +83,23 @@ def test_cached_wheels_are_not_downloaded_again(project, tmp_path):
         for alpha in ("alpha==1.0", "alpha==2.0")
     ]
     assert sizes[0] == 0 < sizes[1]
+
+
+@pytest.mark.heavy
+@pytest.mark.root
+@pytest.mark.parametrize(("size", "status"), [("130m", 0), ("50m", 4)])
+def test_large_wheel_needs_little_more_than_its_files(
+    project, stand_in_folder, tmp_path, size, status
+):
+    content = random.Random(0).randbytes(60_000_000)
+    modules: dict[str, str | bytes] = {"large/data.bin": content}
+    make_wheel(stand_in_folder / "simple", "large", "1.0", modules=modules)
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={size}", "tmpfs") as at:
+        small = replace(project.having(UV_CACHE_DIR=str(at / "uv")), folder=at / "app")
+        small.folder.mkdir()
+        done = small.run("install", "torch==2.14.1", "large")
+    assert done.status == status, done.err
+    assert ("not enough space" in done.err) == bool(status)
 
 
 def test_lock_checks_the_folder_before_the_download(project):

@@ -33,7 +33,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.base.version import RUNNING_PYTHON
 
 if TYPE_CHECKING:
     from gpuinstall.base.environment_paths import EnvironmentPaths

@@ -20,6 +20,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import replace
+from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
@@ -49,7 +50,6 @@ from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.machine.prober import Preflight
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.versions import version_key
-
-RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
-"""The Python version that runs gpuinstall, as ``X.Y``."""
 
 
 def list_installed_pythons(machine: Machine) -> list[str]:

@@ -24,6 +24,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.environments.environment import is_vacant, read_marker
 from gpuinstall.environments.records import find_recorded_project, was_created_here
 from gpuinstall.lock.request.declaration import (
@@ -33,7 +34,6 @@ from gpuinstall.lock.request.declaration import (
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.plan.demand import create_marker_values
-from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.configuration import read_policy

@@ -36,6 +36,7 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import (
@@ -60,7 +61,6 @@ from gpuinstall.lock.uv.errors import (
     needs_build,
 )
 from gpuinstall.machine.pythons import find_python
-from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA_ROWS

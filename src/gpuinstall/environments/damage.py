@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import cache
@@ -224,7 +224,7 @@ def is_configuration_lost(venv: Path) -> bool:
 
 
 def find_intact_files(
-    packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
+    packages: Iterable[InstalledPackage], root: Path, names: set[str]
 ) -> set[str]:
     """Return the installed files that match their hash in a RECORD.
 
@@ -236,9 +236,10 @@ def find_intact_files(
     intact = set[str]()
     for package in packages:
         times = InstallTimes.of(package)
-        for name, row in find_written_files(package, root).items():
+        files = find_written_files(package, root)
+        for name in files.keys() & names - intact:
             path = f"{root}{os.sep}{name}"
-            if name in names and not _compare_file(path, row, times, Hashing.ALL):
+            if not _compare_file(path, files[name], times, Hashing.ALL):
                 intact.add(name)
     return intact
 

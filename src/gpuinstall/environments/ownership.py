@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def find_user_paths(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def _find_owned_paths(venv: Path, paths: Collection[str]) -> set[str]:
+def _find_owned_paths(venv: Path, paths: set[str]) -> set[str]:
     """Return the unmodified paths of packages, tools, and gpuinstall."""
     packages = read_packages(packages_folders(venv))
     known = find_intact_files(packages, venv, paths) | _find_own_files(venv)

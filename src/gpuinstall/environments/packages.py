@@ -208,11 +208,23 @@ def find_unmet_requirements(
 
 def find_written_files(
     package: InstalledPackage, root: Path
-) -> dict[str, RecordedFile]:
+) -> Mapping[str, RecordedFile]:
     """Return the files in a package's RECORD, relative to the environment."""
     folder = package.record.parent.relative_to(root).as_posix()
+    return _locate_files(_read_text(package.record / "RECORD"), folder)
+
+
+# Commands read the same metadata several times.
+@cache
+def _locate_files(record: str, folder: str) -> Mapping[str, RecordedFile]:
+    """Return the rows of a RECORD file by path.
+
+    Args:
+        record: The text of the file.
+        folder: The packages folder, relative to the environment.
+    """
     files = {}
-    for row in package.read_record():
+    for row in _parse_record(record)[0]:
         path = row.path.replace(os.sep, "/")
         if "../" in path or "//" in path or "./" in path:
             path = posixpath.normpath(posixpath.join(folder, path))
@@ -222,7 +234,6 @@ def find_written_files(
     return files
 
 
-# Commands read the same metadata several times.
 @cache
 def _parse_requirements(header: str) -> tuple[Requirement, ...]:
     from packaging.requirements import InvalidRequirement

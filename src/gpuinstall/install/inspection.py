@@ -79,7 +79,7 @@ def lock_state(
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             project = reread_project(project)
             state = read_state(project, options, again=True)
-        if state.existing.lock:
+        if state.existing.lock and not state.existing.is_compared:
             existing = compare_all_files(state.existing)
             state = check_lock_files(replace(state, existing=existing))
             if state.action is Action.BUILD:

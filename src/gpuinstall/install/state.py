@@ -145,6 +145,8 @@ class ExistingEnvironment(Value):
     """The last verification on this machine, if it is still valid."""
     damaged: Mapping[str, str] = {}
     """Messages about damaged packages of the lock file, by name."""
+    is_compared: bool = False
+    """Whether all files were compared with RECORD, not only folders' times."""
     truncated: frozenset[str] = frozenset()
     """The damaged packages that may also be damaged in uv's cache."""
     lacks_pip: bool = False
@@ -278,9 +280,9 @@ def inspect_environment(
     locked = [package for package in packages if package.name in marker.packages]
     # If the lock file differs from the marker, a change may have been interrupted.
     hashing = Hashing.NONE if lock else Hashing.ALL
-    if hashing is Hashing.NONE and has_same_folders(venv, locked):
-        damaged, truncated = dict[str, str](), frozenset[str]()
-    else:
+    damaged, truncated = dict[str, str](), frozenset[str]()
+    is_compared = not (lock and has_same_folders(venv, locked))
+    if is_compared:
         damaged, truncated = _find_damaged(locked, hashing, venv)
     misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
@@ -290,6 +292,7 @@ def inspect_environment(
         marker=marker,
         lock=lock,
         damaged=damaged,
+        is_compared=is_compared,
         truncated=truncated,
         lacks_pip=marker.has_pip and all(one.name != "pip" for one in packages),
         misplaced_projects=frozenset(misplaced),

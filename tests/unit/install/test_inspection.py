@@ -99,10 +99,11 @@ def test_files_changed_in_place_are_found_later(paths):
     old = time.time() - 60
     for path in site.rglob("*"):
         os.utime(path, (old, old))
-    assert inspect_environment(paths).damaged == {}
+    existing = inspect_environment(paths)
+    assert (existing.damaged, existing.is_compared) == ({}, True)
     (site / "torch/__init__.py").write_text("")
     existing = inspect_environment(paths)
-    assert existing.damaged == {}
+    assert (existing.damaged, existing.is_compared) == ({}, False)
     assert compare_all_files(existing).damaged.keys() == {"torch"}
     for file in own_cache_folder().glob("intact/*"):
         os.utime(file, (old, time.time() - 601))

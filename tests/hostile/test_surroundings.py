@@ -225,7 +225,7 @@ def test_environment_can_be_removed_on_full_disk(tmp_path, monkeypatch):
                     site / "compiled" / "__pycache__" / f"__init__.{number}.pyc"
                 ).write_bytes(bytes(5000))
             fill(disk)
-            removed = remove(paths, Reporter(), wait=0)
+            removed = remove(paths, Reporter())
             assert list(removed) == [paths.venv], name
             assert not paths.venv.exists(), name
             assert not paths.work.exists()

@@ -244,7 +244,9 @@ def _install(
 
 
 def _report_dry_run(planned: PlannedInstallation) -> Outcome:
-    status = "already up to date" if planned.is_installed else "nothing was changed"
+    status = (
+        "already up to date" if planned.state.is_installed else "nothing was changed"
+    )
     return Outcome(planned.to_dict(), [*planned.lines(), ("Dry run", status)])
 
 

@@ -91,7 +91,7 @@ def write_guard(
     final: Path,
     source: str,
     lines: Sequence[str],
-    constraints: Sequence[str] = (),
+    constraints: Sequence[str],
 ) -> None:
     """Write the pip and uv constraints of an environment.
 

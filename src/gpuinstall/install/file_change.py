@@ -210,23 +210,32 @@ def check_paths(
     """
     check_inside(place, {*added, *present})
     seen = set[str]()
-    problems, moves = [], []
+    problems = {}
     for name in added:
         blocking = _find_blocking_path(place.root, name, removed, seen)
         if blocking:
             kind = "folder" if is_folder(blocking) else "file"
-            problems.append(
+            problems[blocking] = (
                 f"{place.root / name} cannot be written: {blocking} is a {kind}"
             )
-            aside = quote_word(f"{blocking}.old")
-            moves.append(f"mv {quote_word(blocking)} {aside}")
     if problems:
-        raise UsageError(
-            "path-taken",
-            problems[0],
-            evidence="\n".join(problems[1:]),
-            hint="\n".join(moves) + "   # then run it again",
-        )
+        raise create_path_error(problems)
+
+
+def create_path_error(problems: Mapping[Path, str]) -> UsageError:
+    """Return the error for paths of the user where files would be written.
+
+    Args:
+        problems: The message by path.
+    """
+    message, *others = problems.values()
+    moves = (f"mv {quote_word(path)} {quote_word(f'{path}.old')}" for path in problems)
+    return UsageError(
+        "path-taken",
+        message,
+        evidence="\n".join(others),
+        hint="\n".join(moves) + "   # then run it again",
+    )
 
 
 def _find_blocking_path(

@@ -135,8 +135,6 @@ class PlannedInstallation(Value):
     """The lock file and its plan. The installation adds missing hashes."""
     action: Action
     """The action to take."""
-    is_installed: bool = False
-    """Whether the lock file exists and is installed."""
     change: PackageChange = PackageChange(frozenset())
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
@@ -177,7 +175,7 @@ class PlannedInstallation(Value):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield labeled lines that describe the planned installation."""
-        if self.is_installed:
+        if self.state.is_installed:
             return
         python = self.fit.choice.python
         yield "Build", f"torch {self.fit.choice.build.name} · Python {python}"
@@ -190,7 +188,7 @@ class PlannedInstallation(Value):
         yield "Download", self.sizes.describe()
 
     def _change_lines(self) -> list[str]:
-        if not self.change.is_new:
+        if not self.existing.is_empty:
             return format_changes(self.changes) or ["no version changes"]
         requested = requirement_names(self.fit.choice.requirements)
         # List requested packages first.
@@ -230,7 +228,7 @@ def plan_installation(
     """
     existing = state.existing
     if state.is_installed:
-        return PlannedInstallation(state, fit, state.action, is_installed=True)
+        return PlannedInstallation(state, fit, state.action)
     change = package_change(existing, fit)
     action = state.find_action(fit)
     if not existing.paths.is_managed:

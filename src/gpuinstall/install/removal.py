@@ -29,7 +29,7 @@ from gpuinstall.environments.records import (
     make_missing_error,
 )
 from gpuinstall.environments.rights import check_owner
-from gpuinstall.install.environment_lock import WAIT_S, environment_lock, needs_recovery
+from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.journal import find_replaced_edits, is_journal
 
 _SPACE = 1_000_000
@@ -39,7 +39,6 @@ _SPACE = 1_000_000
 def remove(
     paths: EnvironmentPaths,
     reporter: Reporter,
-    wait: float = WAIT_S,
     *,
     command_folder: Path | None = None,
 ) -> dict[Path, int]:
@@ -48,7 +47,6 @@ def remove(
     Args:
         paths: The environment.
         reporter: Reports waits and removed user files.
-        wait: The seconds to wait for another command.
         command_folder: The folder from which the command runs; None: the working folder.
 
     Returns:
@@ -67,7 +65,7 @@ def remove(
             for file in iter_files(folder):
                 if file.parent.name == "__pycache__" and file.suffix == ".pyc":
                     remove_file(file)
-    with environment_lock(paths, reporter, wait):
+    with environment_lock(paths, reporter):
         removed = {
             folder: discard_folder(
                 folder, paths.work, reporter, find_removed_files(folder)

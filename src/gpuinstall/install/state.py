@@ -55,6 +55,7 @@ from gpuinstall.environments.stamp import (
     read_stamp,
 )
 from gpuinstall.install.file_change import (
+    create_path_error,
     find_recorded_files,
     find_shared_files,
     find_way_outside,
@@ -493,11 +494,10 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
     if not (exists(paths.venv) and os.path.lexists(previous)):
         return
     if not (is_folder(previous) and is_environment(previous)):
-        aside = quote_word(f"{previous}.old")
-        raise UsageError(
-            "path-taken",
-            f"{previous} is not an environment, and the previous environment would be kept there",
-            hint=f"mv {quote_word(previous)} {aside}   # then run it again",
+        raise create_path_error(
+            {
+                previous: f"{previous} is not an environment, and the previous environment would be kept there"
+            }
         )
     if not discards:
         raise UsageError(
@@ -530,8 +530,6 @@ class PackageChange(Value):
     """The packages that are only in the previous lock file."""
     is_rebuild: bool = False
     """Whether a new environment is built."""
-    is_new: bool = False
-    """Whether no previous environment exists."""
     refreshed: frozenset[str] = frozenset()
     """Packages to download again, because uv's cache may be damaged."""
 
@@ -547,7 +545,7 @@ def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> Packag
     if not existing.paths.is_managed:
         there = existing.versions.items()
         return PackageChange(frozenset(dict(new.all_versions.items() - there)))
-    anew = PackageChange(new.names, is_rebuild=True, is_new=existing.is_empty)
+    anew = PackageChange(new.names, is_rebuild=True)
     if not marker or not existing.has_python or marker.python != fit.choice.python:
         return anew
     unchanged = set(_unchanged_packages(existing, new))

@@ -62,6 +62,7 @@ from gpuinstall.environments.stamp import read_boot_id
 from gpuinstall.install.file_change import (
     Change,
     check_inside,
+    create_path_error,
     is_same_file,
     plan_change,
     read_size_and_mtime,
@@ -330,19 +331,13 @@ def _keep_previous(place: EnvironmentPaths) -> None:
     if not is_folder(replaced):
         return
     if os.path.lexists(place.previous):
-        raise _path_taken_error(place.previous, "is not from the last rebuild")
+        reason = (
+            "is not from the last rebuild, and the previous files would be kept there"
+        )
+        raise create_path_error({place.previous: f"{place.previous} {reason}"})
     if not os.path.lexists(replaced / ".gitignore"):
         (replaced / ".gitignore").write_text(_GITIGNORE)
     replaced.rename(place.previous)
-
-
-def _path_taken_error(path: Path, reason: str) -> UsageError:
-    aside = quote_word(f"{path}.old")
-    return UsageError(
-        "path-taken",
-        f"{path} {reason}, and the previous files would be kept there",
-        hint=f"mv {quote_word(path)} {aside}   # then run it again",
-    )
 
 
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
@@ -424,14 +419,14 @@ def _finish_change(
     if journal.is_rebuild:
         return not _finish_rebuild(place, journal, reporter)
     if has_copy and not os.path.lexists(place.root / NAME):
-        _keep_edits(place, journal.modified, place.current_change, reporter)
+        _keep_edits(place, journal.modified, reporter)
         _discard(place.current_change, place)
         reason = f"another tool has recreated {place.venv}"
         reporter.notice("Discarded", f"an interrupted change: {reason}")
         return False
     if journal.is_verified:
         if not is_own:
-            _keep_edits(place, journal.modified, place.current_change, reporter)
+            _keep_edits(place, journal.modified, reporter)
         _publish_change(place, journal, reporter)
         return False
     _restore(place, journal, reporter)
@@ -466,19 +461,18 @@ def _is_trusted(journal: Path, place: EnvironmentPaths) -> bool:
 
 
 def _keep_edits(
-    place: EnvironmentPaths, names: Iterable[str], journal: Path, reporter: Reporter
+    place: EnvironmentPaths, names: Iterable[str], reporter: Reporter
 ) -> None:
-    """Link modified files out of a journal, which the next change removes.
+    """Link modified files out of the journal, which the next change removes.
 
     Args:
         place: The environment.
         names: The modified files, which the change or another tool replaced.
-        journal: The folder of the journal.
         reporter: Reports the folder of the links.
     """
     folder = place.work / f"edited-{os.urandom(4).hex()}"
     for name in names:
-        _link(previous_files(journal) / name, folder / name)
+        _link(previous_files(place.current_change) / name, folder / name)
     if exists(folder):
         text = f"{join_names([*names])} in {folder} (modified by you, replaced since)"
         reporter.notice("Kept", text)
@@ -557,7 +551,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     replaced = previous.intersection(written) - {*journal.own}
     # The journal does not list files that were saved during the change.
     replaced -= find_intact_files(_read_copied(place, copies), copies, replaced)
-    _keep_edits(place, sorted(replaced), place.current_change, reporter)
+    _keep_edits(place, sorted(replaced), reporter)
     _discard(place.current_change, place)
 
 

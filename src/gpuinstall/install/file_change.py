@@ -19,6 +19,7 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import NAME, package_versions
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
     find_written_files,
@@ -63,12 +64,15 @@ def plan_change(
         added: The new files with their paths in the staging folder.
         after: The versions of the new packages by name.
         old_packages: The packages to remove or replace.
-        own: The files that only gpuinstall writes. Files that no new file replaces are removed.
+        own: The files that only gpuinstall writes. Old ones are removed. Settings of pip that the user edited are kept.
         lock_digest: The digest of the project's lock file before the change; empty if missing.
 
     Raises:
         UsageError: A file cannot be replaced, or its path leads through a link or a mount.
     """
+    edited = {name for name in own if _is_edited_guard(place.root / name)}
+    added = {name: added[name] for name in added.keys() - edited}
+    own = {*own} - edited
     # A RECORD can list files outside the environment.
     recorded = find_recorded_files(old_packages, place.root)
     # A folder at the path of a recorded file belongs to the user.
@@ -98,6 +102,12 @@ def plan_change(
         ),
     )
     return Change(place, added, removed, journal, inspected)
+
+
+def _is_edited_guard(path: Path) -> bool:
+    """Return whether the user edited a file that restricts pip or uv."""
+    is_guard = path.name in GUARD_FILES and os.path.lexists(path)
+    return is_guard and not is_own_guard_file(path)
 
 
 def _find_modified_files(

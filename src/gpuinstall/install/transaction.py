@@ -50,7 +50,6 @@ from gpuinstall.environments.discarding import (
     discard_folder,
 )
 from gpuinstall.environments.environment import NAME, package_versions, read_marker
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.ownership import find_user_paths
 from gpuinstall.environments.packages import (
     InstalledPackage,
@@ -808,20 +807,13 @@ def _reverse_change(place: EnvironmentPaths, journal: Journal) -> Change:
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
         _link(copy, files[name])
-    edited = {name for name in journal.own if _is_edited_guard(place.root / name)}
     names = journal.packages.keys()
     present = read_packages(place.find_packages_folders())
     return plan_change(
         place,
-        added={name: files[name] for name in files.keys() - edited},
+        added=files,
         after=package_versions(_select(names, _read_copied(place, staging))),
         old_packages=_select(names, present),
-        own=set(journal.own) - edited,
+        own=journal.own,
         lock_digest=_digest_own_lock(place),
     )
-
-
-def _is_edited_guard(path: Path) -> bool:
-    """Return whether the user edited a file that restricts pip or uv."""
-    is_guard = path.name in GUARD_FILES and os.path.lexists(path)
-    return is_guard and not is_own_guard_file(path)

@@ -67,6 +67,7 @@ from gpuinstall.sources.uv_settings import (
     UvSetting,
     find_list,
 )
+from gpuinstall.sources.workspace import find_workspace_members
 
 _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
@@ -127,8 +128,15 @@ _INDEX_OPTIONS = {
 }
 """The keys of uv's ``index`` entry that only uv reads."""
 
-_JUDGED = {"index", "required-version"}
-"""The keys of a pyproject.toml for which uv refuses a project."""
+_JUDGED = {
+    "index",
+    "required-version",
+    "exclude-newer",
+    "fork-strategy",
+    "prerelease",
+    "resolution",
+}
+"""The keys of a pyproject.toml with values that uv must accept."""
 
 _UV_FILE = Path("uv", "uv.toml")
 
@@ -248,7 +256,7 @@ def read_configuration(
         projects.append(file.parent)
         judged = table
         if file.name == PROJECT:
-            # For other keys, uv only prints a warning.
+            # For other keys, uv's commands only print a warning.
             judged = {key: table[key] for key in _JUDGED & table.keys()}
         yield from _parse_judged_settings(table, judged, file, environ)
     for file, table in _read_user_tables(environ):
@@ -313,22 +321,33 @@ def _is_in_folder(folder: Path, file: Path) -> bool:
 def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     """Yield uv's configuration files for a folder, with their settings.
 
-    The files are the nearest one and the one in the root of its workspace.
-    uv reads only the file of the root.
+    The files are the nearest one and the one in the root of the workspace that has the
+    project as a member. uv reads only the file of the root.
+
+    Raises:
+        UsageError: A file or a pattern of members is malformed.
     """
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
     # In one folder, uv.toml precedes pyproject.toml.
     is_nearest = True
+    project = None
     for base in (folder, *folder.parents):
         files = [path for path in (base / "uv.toml", base / PROJECT) if isfile(path)]
         tables = {path: _read_uv_table(path, base) for path in files}
-        is_root = "workspace" in (tables.get(base / PROJECT) or {})
+        if base / PROJECT in files:
+            project = project or base
+        workspace = (tables.get(base / PROJECT) or {}).get("workspace")
+        is_root = workspace is not None
+        if workspace is not None and project not in {base, None}:
+            with _convert_read_errors(base / PROJECT):
+                members = find_workspace_members(workspace, base)
+            is_root = os.path.relpath(project, base) in members
         for path, table in tables.items():
             if table is not None and (is_nearest or is_root):
                 yield path, table
                 is_nearest = False
-        if is_root:
+        if workspace is not None:
             return
 
 

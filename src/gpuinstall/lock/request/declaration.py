@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -36,8 +35,6 @@ from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
     Table,
-    expand_pattern,
-    find_workspace_members,
     read_index_settings,
     read_poetry_configuration,
 )
@@ -52,6 +49,7 @@ from gpuinstall.sources.requirements_file import (
     requirements_path,
     split_part,
 )
+from gpuinstall.sources.workspace import expand_pattern, find_workspace_members
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -164,18 +162,23 @@ def read_declaration(
     )
 
 
-def _suggest_member_setting(project: ProjectFile) -> dict[str, str]:
-    """Return the setting that requests all members of a virtual workspace.
-
-    uv installs all members.
-    """
+def _read_members(project: ProjectFile) -> RequirementsFile:
+    """Return all members of a workspace if its root has no project, as in uv."""
+    members = RequirementsFile()
     workspace = project.uv.get("workspace")
     if "project" in project.document or not workspace:
-        return {}
-    paths = find_workspace_members(workspace, project.path.parent)
-    members = [f"-e ./{path}" for path in paths]
-    setting = f"[tool.gpuinstall] requirements = {json.dumps(members)}"
-    return {f"the workspace in {PROJECT}": setting} if members else {}
+        return members
+    root = project.path.parent
+    origin = TextOrigin(str(project.path), "[tool.uv.workspace] members")
+    for path in find_workspace_members(workspace, root):
+        folder = root / path
+        member = ProjectFile.read(folder / PROJECT, folder, project.no_sources)
+        if member.is_package:
+            itself = parse_requirement(f"-e ./{path}", origin)
+            members |= RequirementsFile.from_lines([itself])
+        else:
+            members |= _relocate_requirements(member.dependencies(), member)
+    return members
 
 
 def _add_requirements_file(
@@ -188,7 +191,7 @@ def _add_requirements_file(
         project: The folder's pyproject.toml; empty if there is none.
         folder: The folder with the files.
     """
-    unread = _suggest_member_setting(project)
+    unread = dict[str, str]()
     project_file = declared.project_file
     is_declared = project_file or "project" in project.document or project.poetry
     is_package = project.uv.get("package", True)
@@ -377,18 +380,13 @@ def declare_project(project: ProjectFile) -> Declaration:
         key = "[tool.uv] default-groups"
         groups = (project.requirements(part, key) for part in parts)
         written = chain(project.dependencies(), *groups)
-        listed = project.locate(written, *parts)
         alternatives = project.find_alternatives()
         decided = [one.part for one in chain(*alternatives)]
         omitted = project.find_parts_with_torch({*parts, *decided})
-        is_package = project.uv.get("package")
-        if is_package is None:
-            is_dynamic = "dependencies" in project.project.get("dynamic", ())
-            is_built = "build-system" in project.document or is_dynamic
-            is_package = is_built and project.poetry.get("package-mode", True)
+        listed = project.locate(written, *parts) | _read_members(project)
     return Declaration(
         listed=listed,
-        project_file=PROJECT if is_package else "",
+        project_file=PROJECT if project.is_package else "",
         default_parts=parts,
         alternatives=alternatives,
         omitted=omitted,

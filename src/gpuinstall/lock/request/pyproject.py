@@ -145,6 +145,14 @@ class ProjectFile(Value):
         """The name of the project, normalized."""
         return normalize_name(self.project.get("name", ""))
 
+    @property
+    def is_package(self) -> bool:
+        """Whether the project itself is installed."""
+        is_dynamic = "dependencies" in self.project.get("dynamic", ())
+        is_built = "build-system" in self.document or is_dynamic
+        is_package = is_built and self.poetry.get("package-mode", True)
+        return bool(self.uv.get("package", is_package))
+
     def dependencies(self) -> Iterator[Requirement]:
         """Yield the dependencies of the project, or of Poetry's tables."""
         origin = TextOrigin(str(self.path), "[project] dependencies")

@@ -7,20 +7,16 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
-from glob import has_magic
-from itertools import chain, takewhile
-from os.path import exists, isdir, isfile
+from itertools import chain
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    check_outside,
     expand_home,
-    find_repository,
     leads_outside,
     parse_toml,
-    real_path,
 )
 from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
@@ -51,6 +47,7 @@ from gpuinstall.sources.requirements_file import (
     read_requirements_text,
 )
 from gpuinstall.sources.uv_settings import UvSetting
+from gpuinstall.sources.workspace import find_workspace_members
 
 Table = Mapping[str, Any]
 
@@ -91,8 +88,6 @@ _FALLBACKS = ("supplemental", "explicit")
 _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
 TEAM_LOCKS = ("uv.lock", "poetry.lock")
-_MAX_PATHS = 100_000
-"""Maximum number of paths that a part of a pattern matches."""
 
 
 def find_table(document: Table, *names: str) -> Table:
@@ -300,9 +295,7 @@ def _read_workspace(folder: Path) -> _Workspace:
             root = file.parent
             places = (".", *find_workspace_members(uv["workspace"], root))
             members = {_read_name(root / place, root): root / place for place in places}
-            if os.path.relpath(folder, root) in places:
-                return _Workspace(root, uv, members)
-    # The project is not a member of a workspace.
+            return _Workspace(root, uv, members)
     return _Workspace(folder, {}, {})
 
 
@@ -319,60 +312,6 @@ def _read_name(project: Path, root: Path) -> str:
 def _parse_name(text: str) -> str:
     """Return the normalized name in the text of a pyproject.toml."""
     return normalize_name(find_table(parse_pyproject(text), "project").get("name", ""))
-
-
-def find_workspace_members(workspace: Table, root: Path) -> list[str]:
-    """Return the paths of the members of a workspace from its root.
-
-    Args:
-        workspace: uv's workspace table.
-        root: The folder of the file with the table.
-
-    Raises:
-        UsageError: A member outside the root belongs to another user.
-        ValueError: A pattern leads outside the repository, or lists too many files.
-    """
-
-    def find_paths(key: str) -> set[str]:
-        found = (expand_pattern(one, root) for one in workspace.get(key, ()))
-        return {os.path.relpath(path, root) for path in chain.from_iterable(found)}
-
-    paths = sorted(find_paths("members") - find_paths("exclude"))
-    members = [path for path in paths if isfile(root / path / PROJECT)]
-    for path in filter(leads_outside, members):
-        check_outside(root / path, root / PROJECT, f"{root / PROJECT}: members")
-    return members
-
-
-def expand_pattern(pattern: str, root: Path) -> list[Path]:
-    """Return the paths that match a pattern in uv's table of a project.
-
-    Links can form a cycle, and uv would follow it without end. If the root is in no
-    repository, the pattern may begin with ``..``, but must not list the home folder.
-
-    Raises:
-        ValueError: The pattern leads outside the repository, or lists too many files.
-    """
-    parts = Path(pattern).parts
-    repository = find_repository(root)
-    places = [root]
-    if parts[:1] == ("..",) and not exists(repository / ".git"):
-        fixed = [*takewhile(lambda part: not has_magic(part), parts)]
-        outside = real_path(root.joinpath(*fixed))
-        if not real_path(expand_home("~")).is_relative_to(outside):
-            repository = outside
-            places = [outside]
-            parts = parts[len(fixed) :]
-    for part in parts:
-        found = list[Path]()
-        for folder in filter(isdir, places):
-            if not real_path(folder).is_relative_to(repository):
-                raise ValueError(f"{pattern} leads outside {repository}")
-            found += folder.glob(part) if has_magic(part) else [folder / part]
-            if len(found) > _MAX_PATHS:
-                raise ValueError(f"{pattern} matches more than {_MAX_PATHS} paths")
-        places = found
-    return places
 
 
 def read_index_settings(

@@ -30,6 +30,7 @@ from packaging.pylock import Pylock
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
@@ -269,21 +270,32 @@ def resolve_project(
     ]
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
-        # uv words them as requirements of the user.
-        limits = (*project.constraints, *project.sources.overrides)
-        mentioned = find_mentioned_names(done.err, [one.name for one in limits])
-        named = dict.fromkeys(
-            f"{one} ({one.origin})"
-            for one in limits
-            if one.name in mentioned and one.origin.is_in_file
-        )
-        failure.error.evidence = join_names([*named]) or None
+        _name_settings(failure.error, done.err, project)
         return failure, resolver.log
     if failure.code == "repository":
         for one in project.requirements:
             if one.url and one.url in done.err and one.origin.is_in_file:
                 failure.evidence = f"{one.origin} requires {one.name}"
     raise failure
+
+
+def _name_settings(
+    error: GpuInstallError, message: str, project: ResolverProject
+) -> None:
+    """Add the constraints and settings that a message of uv is about."""
+    # uv words them as requirements of the user.
+    limits = (*project.constraints, *project.sources.overrides)
+    mentioned = find_mentioned_names(message, [one.name for one in limits])
+    named = dict.fromkeys(
+        f"{one} ({one.origin})"
+        for one in limits
+        if one.name in mentioned and one.origin.is_in_file
+    )
+    error.evidence = join_names([*named]) or None
+    if "Wheels are required" in message:
+        for setting in project.sources.uv:
+            if setting.key in {"no-build", "no-build-package"}:
+                error.hint = f"Change {setting.shown}, or request another version"
 
 
 def create_placeholder_wheel(name: str, version: int) -> Wheel:

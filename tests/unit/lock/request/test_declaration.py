@@ -116,18 +116,20 @@ def test_pyproject_dependencies_are_read_as_requirements(tmp_path):
     assert written(listed.requirements) == ("torch>=2.9", "numpy")
 
 
-def test_workspace_members_without_a_project_are_reported(tmp_path):
+def test_all_members_without_a_root_project_are_requested(tmp_path):
     root = '[tool.uv.workspace]\nmembers = ["lib", "more/*"]\nexclude = ["more/old"]\n'
     write(tmp_path, pyproject__toml=root)
     for name in "lib", "more/new", "more/old":
         (tmp_path / name).mkdir(parents=True)
         write(tmp_path / name, pyproject__toml=PROJECT)
-    setting = '[tool.gpuinstall] requirements = ["-e ./lib", "-e ./more/new"]'
-    unread = {"the workspace in pyproject.toml": setting}
-    assert read_declaration(tmp_path).unread == unread
-    assert read_declaration(tmp_path, required("-e ./lib")).unread == {}
+    write(tmp_path / "lib", pyproject__toml=PROJECT + BACKEND)
+    listed = read_declaration(tmp_path).listed
+    assert written(listed.requirements) == ("-e ./lib", "torch>=2.9", "numpy")
+    configured = read_declaration(tmp_path, required("-e ./lib"))
+    assert written(configured.listed.requirements) == ("-e ./lib",)
     write(tmp_path, pyproject__toml=PROJECT + root)
-    assert read_declaration(tmp_path).unread == {}
+    alone = read_declaration(tmp_path).listed
+    assert "-e ./lib" not in written(alone.requirements)
 
 
 def test_workspace_sources_are_resolved_to_members(tmp_path):

@@ -163,7 +163,7 @@ def read_declaration(
 
 
 def _read_members(project: ProjectFile) -> RequirementsFile:
-    """Return all members of a workspace if its root has no project, as in uv."""
+    """Return all members of a workspace if its root has no project, as uv."""
     members = RequirementsFile()
     workspace = project.uv.get("workspace")
     if "project" in project.document or not workspace:

@@ -164,7 +164,7 @@ def test_partially_inspected_version_is_not_selected(
     assert answer.versions["lengthy"] == "1"
     [warning] = warnings_of(answer, "lengthy 3")
     assert warning.endswith(
-        "lengthy 1 is selected (not inspected: 2: it was inspected only in part)"
+        "lengthy 1 is selected (1 release not inspected: it was inspected only in part)"
     )
     assert warnings_of(pinned, "lengthy 2 may have no code")
 
@@ -198,6 +198,17 @@ def test_code_limit_holds_within_a_wheel(folder, libraries, session, monkeypatch
     assert answer.versions["heavyset"] == "1"
     assert make_reader(session).code_bytes_read <= 30 << 20
     assert not warnings_of(answer, "heavyset 1 was")
+
+
+def test_table_excludes_releases_after_the_limit(folder, session, monkeypatch):
+    for version in ["23.12", *(f"24.{minor}" for minor in range(2, 20))]:
+        make_wheel(folder / "simple", "libcudf-cu12", version, TAGS)
+    publish(folder, "frames", "1", "libcudf-cu12")
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", -1)
+
+    answer = resolve("frames", session, "GTX 1080")
+
+    assert answer.versions["libcudf-cu12"] == "23.12"
 
 
 def read_versions(session, name):

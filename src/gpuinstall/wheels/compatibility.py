@@ -9,6 +9,7 @@ not in a rejection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ OTHER_LIBRARY = "other-library"
 """The code of a rejection because of the cuDNN of a build of torch."""
 
 _UNREAD = "and the rest was not inspected"
+_ALTERNATIVE = re.compile(r"\.libs/[^/]+/|(^|/)sm_?\d{2,3}[af]?(-[^/]*)?/")
+"""Folders of plugins, and of libraries for one GPU architecture."""
 
 _OTHER_CXX_ABI = {("2.6", "cu126")}
 """Builds with the C++11 ABI, unlike other builds of the same torch release.
@@ -302,6 +305,7 @@ def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None
     """
     lacks: dict[str, _Lack | None] = {}
     members = load_members()
+    is_deciding = members.has_library(row.package)
     for code in row.codes:
         stem = library_stem(code.library)
         build = _as_build(row, code.architectures, code.ptx)
@@ -319,6 +323,8 @@ def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None
                 cuda = ".".join(map(str, build.toolkit or ()))
                 doubt = f"which requires a driver for CUDA {cuda}"
                 lack = _Lack(f"{code.library} has only PTX for it", doubt)
+            elif _ALTERNATIVE.search(code.library) and not is_deciding:
+                lack = lack._replace(doubt="but it may work without this library")
             lacks.setdefault(stem, lack)
     return lacks
 
@@ -420,8 +426,12 @@ def reject_build(
     begin = f"is incompatible with torch {build.name}"
     cuda, torch_cuda = find_required_cuda(row), build.toolkit and build.toolkit[0]
     if cuda and torch_cuda and cuda != torch_cuda:
-        # A program that requires a package for each CUDA loads the one for torch's CUDA.
-        if rename_for_cuda(row.package, torch_cuda) in versions:
+        # A program that requires a package for each CUDA loads the one for torch's CUDA,
+        # but torch itself requires its own cuDNN.
+        lacks_code = unusable is not None and unusable.code == "no-code"
+        is_of_torch = load_members().with_torch.fullmatch(row.package)
+        has_twin = rename_for_cuda(row.package, torch_cuda) in versions
+        if has_twin and not (lacks_code and is_of_torch):
             return None
         is_apart = _has_runtime_package(row, versions)
         is_apart &= not _has_file_conflict(cuda, torch_cuda, versions)

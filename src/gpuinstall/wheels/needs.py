@@ -575,11 +575,13 @@ def is_from_package(library: str) -> bool:
 
 
 def is_for_cuda(library: str) -> bool:
-    """Return whether a library is part of CUDA or of torch for CUDA."""
-    row = load_libraries().row(library)
+    """Return whether a library is of CUDA, its driver, or torch for CUDA."""
+    libraries = load_libraries()
+    row = libraries.row(library)
     if row:
         return "{cuda}" in row.package
-    return bool(_OF_CUDA_TORCH.match(library))
+    of_the_driver = libraries.of_the_driver.fullmatch(library)
+    return bool(of_the_driver or _OF_CUDA_TORCH.match(library))
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

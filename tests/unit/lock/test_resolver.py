@@ -84,4 +84,4 @@ def test_extra_indexes_precede_the_default_index(tmp_path):
 
 def test_many_uninspected_releases_are_only_counted():
     known = Knowledge.from_facts([Fact("a", str(n), unread="large") for n in range(4)])
-    assert known.format_unread_releases("a") == " (4 releases were not inspected)"
+    assert known.format_unread_releases("a") == " (4 releases not inspected: large)"

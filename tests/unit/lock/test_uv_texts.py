@@ -203,6 +203,16 @@ def test_dependencies_are_read_from_uv_log(logged, requirement):
     assert (found.text, remove_log(log)) == (requirement, "warning: a warning\n")
 
 
+def test_uv_log_has_dependencies_of_cuda_extras():
+    searched = "DEBUG Searching for a compatible version of thing"
+    edge = "DEBUG Adding transitive dependency for thing==1:"
+    log = f"{searched} (*)\n{edge} numpy\n{searched}[cuda12] (==1)\n{edge} kernels>1\n"
+
+    assert parse_log(
+        f"{log}{searched}[docs] (==1)\n{edge} sphinx\n"
+    ).of_cuda_extras == {"kernels"}
+
+
 def test_uv_logs_dependency_without_compatible_version(pinned):
     message = pinned.resolve("thing[real]>1", "--verbose")
     assert {one.text for one in parse_log(message).unavailable} == {"thing>1"}

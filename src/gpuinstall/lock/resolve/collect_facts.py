@@ -98,7 +98,9 @@ def _find_wheel_facts(
         return Knowledge()
     search = partial(OlderReleaseSearch, found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution, known):
-        may_replace = _is_without_library(found, fact, resolution)
+        # A package may work without the rejected library.
+        works = load_members().is_optional(package, found.row.witness or "")
+        may_replace = works and fact.rejects(resolution.torch)
         return Knowledge.from_facts(search().find_replacement() if may_replace else [])
     learned = Knowledge.from_facts([fact])
     is_dependency = package not in inspector.resolver_input.requested
@@ -121,15 +123,6 @@ def _find_wheel_facts(
     ):
         return learned | Knowledge(before_torch=(package,))
     return learned | Knowledge.from_facts(search().find_facts())
-
-
-def _is_without_library(
-    found: Compatibility, fact: Fact, resolution: UvResolution
-) -> bool:
-    """Return whether a package works without the rejected library."""
-    row = found.row
-    works = load_members().is_optional(row.package, row.witness or "")
-    return works and fact.rejects(resolution.torch)
 
 
 def _find_violated_constraints(
@@ -225,6 +218,9 @@ class OlderReleaseSearch:
         self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
         self.compiled = inspector.find_compiled_release(rejected)
+        self.deepest = inspector.max_depth(fact.package, resolution)
+        if inspector.index.reader.is_limit_reached:
+            self.deepest = min(self.deepest, Depth(rejected.row.depth))
         self.cause = fact.code or _find_rejection_code(rejected, resolution)
         self.rejections = Counter([self.cause])
 
@@ -232,13 +228,21 @@ class OlderReleaseSearch:
         """Yield the facts found, including assumed facts."""
         found = self._search()
         end = len(self.wheels) if found is None else found + 1
+        are_all_rejected = all(
+            place in self.trials and self.trials[place].runs is False
+            for place in range(len(self.wheels))
+        )
+        is_refused = are_all_rejected or max(self.rejections.values()) >= REJECTIONS
+        may_assume = found is not None or is_refused
         for place in range(end):
             trial = self.trials.get(place)
-            if trial and trial.runs is not None:
-                if trial.fact:
-                    yield trial.fact
-            elif found is not None or self._is_refused:
-                yield self._create_assumed_fact(place)
+            if trial and trial.fact and (trial.runs is not None or may_assume):
+                yield trial.fact
+            elif may_assume and (trial is None or trial.runs is None):
+                wheel = self.wheels[place]
+                why = "releases before and after it do not run either"
+                fact = _create_skipped_fact(wheel, why)
+                yield replace(fact, builds=self.fact.builds, wheel=wheel)
             # Otherwise, uv selects the latest release that no fact excludes.
 
     def find_replacement(self) -> list[Fact]:
@@ -246,15 +250,6 @@ class OlderReleaseSearch:
         facts = [self.fact, *self.find_facts()] if self.allowed else []
         has_release = any(trial.runs for trial in self.trials.values())
         return facts if has_release else []
-
-    @property
-    def _is_refused(self) -> bool:
-        """Whether all releases are rejected, or enough for one reason."""
-        are_all_rejected = all(
-            place in self.trials and self.trials[place].runs is False
-            for place in range(len(self.wheels))
-        )
-        return are_all_rejected or max(self.rejections.values()) >= REJECTIONS
 
     def _find_candidates(self) -> list[Wheel]:
         """Return the older releases that requirements allow, latest first.
@@ -339,7 +334,8 @@ class OlderReleaseSearch:
     def _try_release(self, place: int) -> Trial | None:
         """Inspect a release; return None if the read budget is exhausted."""
         if place not in self.trials:
-            if self.inspector.index.reader.is_limit_reached:
+            reader = self.inspector.index.reader
+            if reader.is_limit_reached and self.deepest > Depth.METADATA:
                 return None
             trial = self._inspect(self.wheels[place])
             self.trials[place] = trial
@@ -349,16 +345,15 @@ class OlderReleaseSearch:
 
     def _inspect(self, wheel: Wheel) -> Trial:
         """Inspect the wheel of a release."""
-        deepest = self.inspector.max_depth(wheel.package, self.resolution)
         try:
-            found = self._read(wheel, deepest)
+            found = self._read(wheel)
         except InstallationError as error:
             return Trial(_create_skipped_fact(wheel, error.message), None)
         fact = create_wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
             cause = _find_rejection_code(found, self.resolution)
             return Trial(fact, runs=False, cause=cause)
-        if deepest is Depth.METADATA:
+        if self.deepest is Depth.METADATA:
             return Trial(fact, runs=True)
         why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
         if why:
@@ -372,10 +367,10 @@ class OlderReleaseSearch:
                 return Trial(_create_skipped_fact(wheel, why_unread), None)
         return Trial(fact, runs=True)
 
-    def _read(self, wheel: Wheel, deepest: Depth) -> Compatibility:
+    def _read(self, wheel: Wheel) -> Compatibility:
         """Read a wheel until it is certain enough whether it runs."""
         steps = self.inspector.read(
-            wheel, self.resolution, self.known, deepest, self.builds
+            wheel, self.resolution, self.known, self.deepest, self.builds
         )
         may_read_rest = self.inspector.index.reader.may_read_rest
         with closing(steps):
@@ -397,17 +392,6 @@ class OlderReleaseSearch:
         if why and own <= libraries and self.rejections[why.code]:
             return why
         return None
-
-    def _create_assumed_fact(self, place: int) -> Fact:
-        """Return the assumed fact about a release that was not inspected."""
-        trial = self.trials.get(place)
-        if trial and trial.fact:
-            return trial.fact
-        wheel = self.wheels[place]
-        fact = _create_skipped_fact(
-            wheel, "releases before and after it do not run either"
-        )
-        return replace(fact, builds=self.fact.builds, wheel=wheel)
 
 
 def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:

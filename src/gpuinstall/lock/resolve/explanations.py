@@ -16,13 +16,13 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement, requirement_names
-from gpuinstall.base.text import join_names
+from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_sdists
-from gpuinstall.lock.resolve.knowledge import MAX_LISTED, Fact
+from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import (
     list_torch_versions,
@@ -31,10 +31,11 @@ from gpuinstall.lock.resolve.resolver_input import (
 from gpuinstall.lock.resolve.run_uv import is_library_of_torch
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
-from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
+from gpuinstall.wheels.compatibility import find_missing_libraries
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_for_cuda, is_from_package, parse_name_cuda
+from gpuinstall.wheels.needs import is_for_cuda, is_from_package
+from gpuinstall.wheels.package import remove_cuda_label
 
 NO_CODE = "no-code-in-package"
 TORCH_ADDED = "torch-added"
@@ -44,7 +45,9 @@ MAY_NOT_RUN = "part-without-code"
 ASSUMED_GLIBC = "assumed-glibc"
 """The code of a warning that the assumed glibc excludes a release."""
 
-_LONGEST = 240
+MAX_LISTED = 3
+"""Maximum number of sentences that a message lists."""
+
 _PREAMBLE = "No solution found when resolving dependencies; "
 
 
@@ -153,25 +156,21 @@ class ResolutionExplanation:
             newest_releases |= self._index.find_newest_companions(
                 self._resolution.build
             )
-        for package in find_sdists(self._resolution):
-            selected = Version(self._versions[package])
-            wheel = self._index.find_wheel_for_newer_glibc(package, selected)
-            if wheel and wheel.version == selected:
-                limit = self._explain_newer_wheel(wheel, selected)
-                if limit:
-                    message = f"{package} {selected} is built from source: its wheel requires {limit.message}"
-                    yield Reason(limit.code, message)
-        for package, newest in newest_releases.items():
+        built = find_sdists(self._resolution)
+        for package, newest in (dict.fromkeys(built) | newest_releases).items():
             version = self._versions.get(package, "").partition("+")[0]
-            if not version or newest is None or package in reported:
+            is_known = newest or package in built
+            if not version or not is_known or package in reported:
                 continue
-            wheel = self._index.find_wheel_for_newer_glibc(package, Version(version))
-            limit = self._explain_newer_wheel(wheel, newest) if wheel else None
-            if wheel and limit and wheel.version > Version(version):
-                message = f"{package} is {version} instead of {wheel.version}, which requires {limit.message}"
-                yield Reason(limit.code, message)
-                continue
-            if newest > Version(version):
+            selected = Version(version)
+            wheel = self._index.find_wheel_for_newer_glibc(package, selected)
+            limit = wheel and self._explain_newer_wheel(wheel, newest or selected)
+            if wheel and limit:
+                subject = f"{package} is {version} instead of {wheel.version}, which"
+                if wheel.version == selected:
+                    subject = f"{package} {version} is built from source: its wheel"
+                yield Reason(limit.code, f"{subject} requires {limit.message}")
+            elif newest and newest > selected:
                 obstacle = self._find_obstacle(package, newest)
                 why = obstacle.why or self._explain_older(package)
                 sentence = f"{package} is {version} instead of {newest}"
@@ -284,14 +283,14 @@ class ResolutionExplanation:
         text = remove_marker(demand).text
         if demand.is_exact:
             text = text.replace("==", " ")
-        selected = Version(self._versions[limiting])
-        sentence = f"{limiting} {selected.public} requires {text}"
+        release = f"{limiting} {Version(self._versions[limiting]).public}"
         requirers = self._index.find_requirers(limiting, self._versions)
         if kind is not ObstacleKind.DEPENDENCY or not requirers:
-            return sentence, limiting
-        first, *between = requirers
-        verb = "indirectly requires" if between else "requires"
-        return f"{first} {verb} {sentence.replace(' req', ', which req')}", first
+            return f"{release} requires {text}", limiting
+        return (
+            f"{format_requirers(requirers, release)}, which requires {text}",
+            requirers[0],
+        )
 
     def _find_excluding_limits(self, demand: Requirement) -> str:
         """Return the limits that exclude all versions for a requirement."""
@@ -499,7 +498,8 @@ class ResolutionExplanation:
         """Yield warnings about packages that may not run on the machine."""
         torch = self._resolution.torch
         members = load_members()
-        results = map(self._resolver.inspector.inspected.get, self._resolution.wheels)
+        inspector = self._resolver.inspector
+        results = map(inspector.inspected.get, self._resolution.wheels)
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[torch]
             reason = rejection or warning
@@ -516,7 +516,10 @@ class ResolutionExplanation:
                 elif members.is_optional(row.package, row.witness or ""):
                     message += "; it works without this library"
                 yield Reason(MAY_NOT_RUN, message)
-            elif self._is_unread(result):
+            # The read limit prevented inspecting the wheel.
+            elif not result.is_settled and row.depth < inspector.max_depth(
+                row.package, self._resolution
+            ):
                 how = (
                     "not inspected"
                     if row.depth is Depth.METADATA
@@ -529,7 +532,7 @@ class ResolutionExplanation:
                 else:
                     reporter = self._index.session.reporter
                     reporter.detail("Inspected", f"{unread}: {limit}")
-            has_gpu = not self._resolver.inspector.has_no_gpu
+            has_gpu = not inspector.has_no_gpu
             if has_gpu and row.opens and row.package in members.must_open:
                 message = (
                     f"{row.package} loads {row.opens[0]} by name: import torch first, "
@@ -546,8 +549,9 @@ class ResolutionExplanation:
             return ""
         why = [f"is linked to {name}" for name in row.needs if is_for_cuda(name)]
         if row.package in self._resolver_input.requested:
-            cuda = parse_name_cuda(row.package)
-            why += [f"is for CUDA {cuda}"] if cuda else []
+            is_named = remove_cuda_label(row.package) != row.package
+            if is_named and (row.toolkit or row.has_runtime):
+                why.append("is for CUDA")
             version = self._versions[row.package]
             required = self._index.find_dependencies(row.package, version)
             libraries = filter(is_library_of_torch, requirement_names(required))
@@ -555,12 +559,6 @@ class ResolutionExplanation:
         if not why:
             return ""
         return f"{why[0]}, and the target {self._resolver_input.target} has no GPU"
-
-    def _is_unread(self, result: Compatibility) -> bool:
-        """Return whether the read limit prevented inspecting a wheel."""
-        inspector = self._resolver.inspector
-        deepest = inspector.max_depth(result.row.package, self._resolution)
-        return result.row.depth < deepest and not result.is_settled
 
     def _explain_missing_library(self, row: WheelRow) -> str:
         """Return the linked libraries that no package of the lock provides."""
@@ -586,17 +584,17 @@ class ResolutionExplanation:
 
 def remove_marker(requirement: Requirement) -> Requirement:
     """Return a copy of a requirement without its environment marker."""
-    return replace(requirement, marker=None)
+    return replace(requirement, marker=None, written="")
 
 
-def format_requirers(requirers: Sequence[str]) -> str:
+def format_requirers(requirers: Sequence[str], package: str = "it") -> str:
     """Return how the first of these packages requires another one."""
     first, *others = requirers
     if not others:
-        return f"{first} requires it"
+        return f"{first} requires {package}"
     if len(others) == 1:
-        return f"{first} requires {others[0]}, which requires it"
-    return f"{first} requires it through {others[0]} and {len(others) - 1} more"
+        return f"{first} requires {others[0]}, which requires {package}"
+    return f"{first} requires {package} through {others[0]} and {len(others) - 1} more"
 
 
 def format_limit(requirement: Requirement) -> str:
@@ -608,7 +606,4 @@ def format_limit(requirement: Requirement) -> str:
 
 def shorten_explanation(account: str) -> str:
     """Shorten a long message from uv."""
-    account = account.removeprefix(_PREAMBLE)
-    if len(account) <= _LONGEST:
-        return account
-    return f"{account[: _LONGEST - 1]}…"
+    return shorten(account.removeprefix(_PREAMBLE))

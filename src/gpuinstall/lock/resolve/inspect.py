@@ -226,13 +226,11 @@ class ResolutionInspector:
 
         Packages that satisfy these requirements are compatible in any request.
         """
-        found: list[Requirement] = []
-        pending = ["torch"]
-        while pending:
-            for one in self.find_dependencies(pending.pop(), resolution):
-                if one not in found:
-                    found.append(one)
-                    pending.append(one.name)
+        found = [Requirement.of("torch")]
+        # The list grows while it is read.
+        for required in found:
+            further = self.find_dependencies(required.name, resolution)
+            found += [one for one in further if one not in found]
         return found
 
     def find_dependencies(
@@ -390,7 +388,8 @@ class ResolutionInspector:
         without GPUs needs only torch's symbols in requested packages.
         """
         members = load_members()
-        uses_cuda = parse_name_cuda(package) or any(
+        uses_cuda = parse_name_cuda(package) or self.index.is_of_cuda_extra(package)
+        uses_cuda = uses_cuda or any(
             members.compiled_with.fullmatch(one.name)
             for one in self.find_dependencies(package, resolution)
         )

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.text import join_names
+from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, asdict, field
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
@@ -18,10 +18,6 @@ from gpuinstall.lock.file.lock import Packages, list_locked_files, list_versions
 
 ReleaseKey = tuple[str, str]
 """A package and its version, including the local label."""
-
-
-MAX_LISTED = 3
-"""Maximum number of releases of a package that a message lists."""
 
 
 class Fact(Value):
@@ -152,7 +148,7 @@ class Knowledge(Value):
         return any(not fact.excludes and fact.rejects(build) for fact in facts)
 
     def format_unread_releases(self, package: str, above: Version | None = None) -> str:
-        """List the uninspected releases of a package, with reasons."""
+        """Return how many releases were not inspected, with a reason."""
         facts = [
             fact
             for fact in self.find_package_facts(package)
@@ -160,10 +156,8 @@ class Knowledge(Value):
         ]
         if not facts:
             return ""
-        if len(facts) > MAX_LISTED:
-            return f" ({len(facts)} releases were not inspected)"
-        versions = join_names([fact.version for fact in facts])
-        return f" (not inspected: {versions}: {facts[-1].unread})"
+        count = format_count(len(facts), "release")
+        return f" ({count} not inspected: {facts[-1].unread})"
 
 
 class UvResolution(Value):

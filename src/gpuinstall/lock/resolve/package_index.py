@@ -84,7 +84,7 @@ class PackageIndex:
         """The pages read so far, by package."""
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
-        self._log = UvLog({}, set())
+        self._log = UvLog({}, set(), set())
         """The dependencies of the releases that uv tried."""
         self._is_for_cpu = self.backends == (CPU.tag,)
         # The first call of each function reads the pages.
@@ -445,6 +445,10 @@ class PackageIndex:
             if name == package and public in {"", tried.partition("+")[0]}
         ]
         return next(iter(found), ())
+
+    def is_of_cuda_extra(self, package: str) -> bool:
+        """Return whether an extra for CUDA adds a package."""
+        return package in self._log.of_cuda_extras
 
     def is_unavailable(self, demand: Requirement) -> bool:
         """Return whether no source has a compatible version for a demand."""

@@ -293,9 +293,6 @@ def _explain_by_facts(
     other = _find_other_name(package, resolver)
     if other and program == package:
         hint = f"Request {other} instead of {package}\n{hint}"
-    if lock_request.builds_here:
-        command = f"gpuinstall run python -m pip install {program}"
-        hint += f"\n{command}   # afterwards: installs it anyway"
     why = ", and ".join(reasons) or None
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
 

@@ -29,10 +29,14 @@ class UvLog(NamedTuple):
     unavailable: set[Requirement]
     """The dependencies of which uv found no compatible version."""
 
+    of_cuda_extras: set[str]
+    """The dependencies that only an extra for CUDA adds, at any depth."""
+
     def update(self, other: UvLog) -> None:
         """Add the dependencies of another run."""
         self.edges.update(other.edges)
         self.unavailable.update(other.unavailable)
+        self.of_cuda_extras.update(other.of_cuda_extras)
 
 
 OWN_PACKAGES = "gpuinstall-"
@@ -49,6 +53,8 @@ _SEARCH = re.compile(
     r"|No compatible version found for: ([\w.-]+))",
     re.MULTILINE,
 )
+_SEARCHED = "DEBUG Searching for a compatible version of "
+_CUDA_EXTRA = re.compile(r"[\w.-]+\[[\w.-]*(cuda|cu1\d|gpu)")
 _SPELLINGS = (
     (r">=(\S+), <\1\+", r"==\1"),
     (r"<(\S+) \| >=\1\+", r"!=\1"),
@@ -79,7 +85,12 @@ def parse_log(log: str) -> UvLog:
                 one = parse_requirement(f"{dependency}{extras}{specifier}")
                 edges[name, version][one.text] = one
     dependencies = {release: (*texts.values(),) for release, texts in edges.items()}
-    return UvLog(dependencies, {*_find_unavailable(log)})
+    of_cuda = {
+        dependency
+        for search in filter(_CUDA_EXTRA.match, log.split(_SEARCHED))
+        for _, _, dependency, _, _ in _EDGE.findall(search)
+    }
+    return UvLog(dependencies, {*_find_unavailable(log)}, of_cuda)
 
 
 def _find_unavailable(log: str) -> Iterator[Requirement]:

@@ -401,7 +401,7 @@ class _Resolver:
         if target.os == "macos":
             # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
-        self.log = UvLog({}, set())
+        self.log = UvLog({}, set(), set())
         self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
         """Whether only packages requested by URL or path may be built."""

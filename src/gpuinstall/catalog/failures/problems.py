@@ -226,45 +226,45 @@ def _steps(
     context: FixContext,
 ) -> tuple[Step, ...]:
     """Return the steps of a failure or code: see :class:`FixTable`."""
-    table, is_legacy = _table(what)
+    name = what.removesuffix("-legacy")
+    table = _table(name)
     for key, commands in table.commands.items():
         if context.is_about(key):
             return commands
-    context = replace(context, is_legacy=context.is_legacy or is_legacy)
+    context = replace(context, is_legacy=context.is_legacy or name != what)
     suffixes = ["-legacy", ""] if context.is_legacy else [""]
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
     own: tuple[Step, ...] = ()
     if ELSEWHERE.isdisjoint(context.keys):
-        for name in table.packages:
-            own += _steps(name, context)
+        for action in table.packages:
+            own += _steps(action, context)
     if table.like:
         # Restart only once, because a later step restarts the machine.
         own = tuple(replace(step, restart=False) for step in own)
     if fitting:
         own += table.commands[fitting[0]]
     else:
-        for name in table.like:
-            own += _steps(name, context)
+        for other in table.like:
+            own += _steps(other, context)
     anywhere = table.commands.get(ANYWHERE, ())
     if own or anywhere:
         return own + anywhere
     return table.commands.get(LINUX, ())
 
 
-def _table(what: str) -> tuple[FixTable, bool]:
+def _table(what: str) -> FixTable:
     """Return the fix table of a code or failure."""
     packages = load_packages().get(what)
     if packages:
-        return packages, False
+        return packages
     kind = load_problems().get(what)
     if kind and kind.fix:
-        return kind.fix, False
+        return kind.fix
     identity = kind.id if kind else what
     if identity is None:
-        return FixTable({}), False
-    failure = {**load_failures(), **load_lookalikes()}[identity]
-    return failure.fix, failure.legacy
+        return FixTable({})
+    return {**load_failures(), **load_lookalikes()}[identity].fix
 
 
 @cache

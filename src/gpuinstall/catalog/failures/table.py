@@ -161,7 +161,8 @@ class FixTable(Value):
     2. Otherwise the steps of ``packages``, then the steps of the most specific key of the context: a container engine or
        ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the operating system. A key with
        ``-legacy`` is for GPUs that require an older driver, and has priority over the key without it.
-    3. Without such a key, the steps of the failures and codes in ``like``.
+    3. Without such a key, the steps of the failures and codes in ``like``, as for a GPU that requires an older driver if
+       the name ends with ``-legacy``.
     4. In addition, the steps of ``any``.
     5. If there are still none, the steps of ``linux``, adapted according to ``place``.
 
@@ -209,7 +210,6 @@ class Failure(Value):
 
     id: str
     group: str
-    date: str
     title: str
     cause: str
     signs: tuple[Sign, ...]
@@ -223,8 +223,6 @@ class Failure(Value):
     """The predicate in ``diagnose/predicates.py`` that detects the failure."""
     problems: tuple[ProblemKind, ...] = ()
     """The problems that the failure causes."""
-    legacy: bool = False
-    """Whether only GPUs without support in current drivers are affected."""
     about: Annotated[re.Pattern[str], re.compile] | None = None
     """The pattern of the files and packages that the failure is about.
 
@@ -303,9 +301,8 @@ def load_lookalikes() -> Mapping[str, Failure]:
 
 def _read_group(name: str) -> Iterator[Failure]:
     page = read_table(name)
-    head = {"group": page["group"], "date": page["date"]}
     for row in page["failure"]:
-        failure = read_object(Failure, {**head, **row}, row["id"])
+        failure = read_object(Failure, {"group": page["group"], **row}, row["id"])
         problems = [replace(problem, id=failure.id) for problem in failure.problems]
         yield replace(failure, problems=tuple(problems))
 
@@ -345,16 +342,12 @@ def load_conditions() -> tuple[Condition, ...]:
     macros = table["macros"]
     conditions = []
     for row in rows + table["condition"]:
-        says = [_expanded(text, macros) for text in row.get("says", ())]
+        says = [
+            _MACRO.sub(lambda match: macros[match["name"]], text)
+            for text in row.get("says", ())
+        ]
         conditions.append(read_object(Condition, {**row, "says": says}))
     return tuple(conditions)
-
-
-def _expanded(says: str, macros: Mapping[str, str]) -> str:
-    """Expand the macros in a pattern, including nested macros."""
-    while _MACRO.search(says):
-        says = _MACRO.sub(lambda match: macros[match["name"]], says)
-    return says
 
 
 @cache

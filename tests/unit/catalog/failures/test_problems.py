@@ -125,7 +125,8 @@ def can_be_filled_in(table):
     words = {word for line in lines for word in re.findall(r"\{(.*?)\}", line)}
     return (
         {key.removesuffix("-legacy") for key in table.commands} <= KEYS
-        and set(table.like) <= load_failures().keys() | load_problems().keys()
+        and {name.removesuffix("-legacy") for name in table.like}
+        <= load_failures().keys() | load_problems().keys()
         and words <= read_table("distributions")["placeholders"].keys() | TOLD
         and not any("\n" in line for line in lines)
     )

@@ -57,8 +57,10 @@ def use_everywhere(project, venv, *option):
     assert (venv / "gpuinstall.json").is_file()
     assert 'version = "1.0"' in project.lock(LOCK)
     assert installed(project, *option) == "1.0"
-    words = ("install", "alpha==2.0", "big==2.0", *option)
-    kills = [kill_change(project, venv, words, 0.02 * n) for n in range(4)]
+    kills = []
+    for number, version in enumerate(("2.0", "1.0") * 3):
+        words = ("install", f"alpha=={version}", f"big=={version}", *option)
+        kills.append(kill_change(project, venv, words, 0.02 * number))
     assert any(kills)
     project.succeed("sync", *option)
     assert found(venv) == []

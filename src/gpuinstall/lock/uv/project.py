@@ -180,8 +180,10 @@ class ResolverProject(Value):
         # An editable project must not configure another index for torch, even if
         # torch is from the default index.
         without_sources = load_catalog().family.union(self.pages, self.unread)
-        # A requirement with a URL or path needs no other source. An unnamed one may be
-        # a workspace member, which uv does not find with this setting.
+        # A requirement with a URL or path needs no other source. An unnamed one, and one
+        # in an unselected group, may be a workspace member, which uv does not find with
+        # this setting.
+        without_sources |= self.sources.required_addresses.keys()
         without_sources |= {
             one.name for one in self.requirements if one.url and one.has_name
         }

@@ -68,7 +68,7 @@ def format_uv_tables(
     others = [tag for tag in backends if tag != default] or [default]
     return (
         f"# For pyproject.toml, from {names}: uv sync\n"
-        f"# Another build: uv sync --no-default-groups --group torch-{others[0]}\n"
+        f"# Another build: uv sync --no-group torch-{default} --group torch-{others[0]}\n"
         f"\n[dependency-groups]\n{groups}"
         f'\n[tool.uv]\ndefault-groups = ["torch-{default}"]  # add "dev" if the project has it\n{conflicts}'
         f"\n[tool.uv.dependency-groups]\n{pythons}"

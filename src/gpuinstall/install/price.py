@@ -447,8 +447,9 @@ def estimate_sizes(
     }
     if given and missing:
         names = join_names([file.package for file in missing])
+        outcome = "cannot be" if session.sourcing.offline else "are"
         session.reporter.warn(
-            f"packages not in {given} are downloaded: {names}; "
+            f"packages not in {given} {outcome} downloaded: {names}; "
             f"`gpuinstall lock download {quote_word(given)}` downloads all locked files"
         )
     wheels = {cache: sum(size for file, size in sizes.items() if file not in cached)}

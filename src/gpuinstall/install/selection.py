@@ -13,11 +13,11 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import Backend, version_key
+from gpuinstall.base.versions import CPU, Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import find_unmet_requirements
-from gpuinstall.install.state import InstallState
+from gpuinstall.install.state import InstallState, format_misfits
 from gpuinstall.lock.file.fit import (
     OTHER_REQUEST,
     CompatibleLock,
@@ -48,8 +48,12 @@ def select_lock(
     Raises:
         GpuInstallError: The selection or the resolution failed.
     """
-    if state.fit:
-        return state, state.fit
+    fit = state.fit
+    if fit:
+        is_new = fit.lock.versions.get("torch") != state.existing.versions.get("torch")
+        if is_new and fit.plan.status == "cpu" and fit.choice.build.backend != CPU:
+            _report_gpu_lock(fit, state, project.reporter)
+        return state, fit
     is_managed = state.existing.paths.is_managed
     if is_managed:
         state.check_lockable()
@@ -86,6 +90,17 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
             return None
     message = f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"
     return Reason(TORCH_HELD, message)
+
+
+def _report_gpu_lock(
+    fit: CompatibleLock, state: InstallState, reporter: Reporter
+) -> None:
+    """Report a lock for GPUs on a machine without one, and the rejected locks."""
+    others = "".join(f"; {line}" for line in format_misfits(state.misfits).splitlines())
+    reporter.warn(
+        f"{fit.lock.name} has a build for GPUs ({fit.choice.build.backend}), and this machine has none:"
+        f" torch runs on the CPU{others}"
+    )
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:

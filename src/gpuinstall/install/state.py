@@ -676,7 +676,8 @@ class InstallState(Value):
         name = f"pylock.{target}.toml" if target else "lock file"
         folder = self.existing.paths.folder
         message = f"there is no {name} in {folder}"
-        return LockError("lock-missing", message, hint="gpuinstall lock")
+        option = f" --target {target}" if target else ""
+        return LockError("lock-missing", message, hint=f"gpuinstall lock{option}")
 
     def _create_incompatible_lock_error(self) -> LockError:
         """Return an error that explains why no lock file is compatible."""
@@ -687,7 +688,7 @@ class InstallState(Value):
         if "folder-not-trusted" in codes:
             hint = TRUST
         elif "lock-traversal" in codes:
-            hint = f"Add the path to requirements.txt or pyproject.toml\n{LIST}"
+            hint = f"Run it again with --wheels DIR: a folder that has the file\n{LIST}"
         return LockError(
             "lock-does-not-fit",
             "no lock file in this folder fits this machine",

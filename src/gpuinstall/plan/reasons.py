@@ -400,8 +400,11 @@ def list_cpu_warnings(
         context: The request and its machine.
     """
     if build.backend != CPU:
+        companions = [*context.demand.family]
+        kind = "CPU builds" if companions else "a CPU build"
+        wanted = " and ".join([f"torch {build.torch}", *companions])
         message = (
-            f"no reachable source has a CPU build of torch {build.torch}, so {build.name} is selected (3 GB instead of 0.2 GB); "
+            f"no reachable source has {kind} of {wanted}, so {build.name} is selected (3 GB instead of 0.2 GB); "
             "to use another index: --backend cpu --torch-index https://index.example/whl; "
             f"to lock for a machine with GPUs: --backend {build.backend}"
         )

@@ -103,7 +103,12 @@ class Project(Value):
 
         typed = (*self.settings.files.values(), self.settings.typed_requirements)
         required = join_files((self.contents.required, *typed))
-        return LockGate(self.sources, self.paths.folder, required.requirements)
+        return LockGate(
+            self.sources,
+            self.paths.folder,
+            required.requirements,
+            wheels=self.sourcing.wheels,
+        )
 
     @property
     def later_gate(self) -> LockGate:

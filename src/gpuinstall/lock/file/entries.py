@@ -19,7 +19,7 @@ from gpuinstall.base.location import (
 from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock.file.lock import parse_package_source
+from gpuinstall.lock.file.lock import find_given_file, parse_package_source
 from gpuinstall.sources.gate import LIST, TRUST, Entry, find_rejection
 from gpuinstall.sources.sources import Sources
 
@@ -42,6 +42,8 @@ class LockGate(Value):
     """The requirements of the user and of the project's files."""
     is_resolved: bool = False
     """Whether the current command resolved the lock."""
+    wheels: Path | None = None
+    """The folder that the user gives instead of downloads."""
 
     def find_rejections(
         self, lock: Lock, selected: Iterable[LockEntry] = ()
@@ -79,6 +81,10 @@ class LockGate(Value):
             for source in parse_package_source(package, entry, self.folder):
                 location = source.location
                 is_listed = self.sources.has_files_at(location)
+                if self.wheels and source.kind is SourceKind.WHEEL:
+                    sha256 = getattr(entry, "hashes", {}).get("sha256")
+                    given = find_given_file(source.filename, sha256, self.wheels)
+                    is_listed = is_listed or given is not None
                 is_reachable = location.is_local and (
                     (is_inside(location.path, self.folder) and not is_family)
                     or is_listed

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import chain
-from os.path import isdir
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -280,6 +280,12 @@ class LockedFile(Value):
         """The file name in the URL."""
         path = urlsplit(self.url).path
         return unquote(path.rpartition("/")[2])
+
+
+def find_given_file(name: str, sha256: str | None, wheels: Path) -> Path | None:
+    """Return a file of a folder that ``download`` created, if it is there."""
+    paths = (folder / name for folder in (wheels / (sha256 or ""), wheels))
+    return next(filter(isfile, paths), None)
 
 
 class Lock(Value):

@@ -19,6 +19,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint, is_file_url
 from gpuinstall.base.text import join_names
@@ -434,13 +435,20 @@ def _report_sources(
         reported: Releases whose builds were reported before.
         session: The HTTP clients and caches.
     """
+    own = session.sources.own_indexes
     packages = defaultdict[str, dict[str, None]](dict)
     for resolution in resolutions:
         for package in resolution.packages:
             if package.index:
                 packages[package.index][package.name] = None
+        # A lock records only the file of torch, whose other index does not serve it.
+        for file in list_locked_files(resolution.packages):
+            location = Location.parse(file.url)
+            for index in own if file.package in session.sources.family else ():
+                if location.is_from(Location.parse(index)):
+                    packages[index][file.package] = None
     for index, names in packages.items():
-        origin = session.sources.own_indexes[index]
+        origin = own[index]
         session.reporter.step(
             "Index", f"{index} (from {origin}): the source of {join_names([*names])}"
         )
@@ -471,7 +479,7 @@ def _find_changed_versions(
         ):
             others.append(f"{name} {now} (locked: {before})")
     if others:
-        message = "these versions differ from the project's own lock, which is incompatible with this build of torch"
+        message = "these versions differ from the project's own lock"
         yield Reason("team-lock-differs", f"{message}: {', '.join(others)}")
 
 

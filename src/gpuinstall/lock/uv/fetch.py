@@ -35,7 +35,7 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
-from gpuinstall.lock.file.lock import Lock, LockedFile
+from gpuinstall.lock.file.lock import Lock, LockedFile, find_given_file
 from gpuinstall.lock.uv.errors import explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
@@ -262,12 +262,8 @@ def find_local_file(file: LockedFile, wheels: Path | None) -> Path | None:
         file: The file.
         wheels: A folder created by ``download``, which is searched first.
     """
-    if wheels:
-        for folder in (wheels / (file.sha256 or ""), wheels):
-            path = folder / file.name
-            if isfile(path):
-                return path
-    return parse_file_url(file.url)
+    given = wheels and find_given_file(file.name, file.sha256, wheels)
+    return given or parse_file_url(file.url)
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:

@@ -95,7 +95,7 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
 def _report_gpu_lock(
     fit: CompatibleLock, state: InstallState, reporter: Reporter
 ) -> None:
-    """Report a lock for GPUs on a machine without one, and the rejected locks."""
+    """Report a build for GPUs on a machine without one, and rejected locks."""
     others = "".join(f"; {line}" for line in format_misfits(state.misfits).splitlines())
     reporter.warn(
         f"{fit.lock.name} has a build for GPUs ({fit.choice.build.backend}), and this machine has none:"

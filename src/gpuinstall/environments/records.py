@@ -268,10 +268,10 @@ def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
     fixes = []
     if creates:
         fixes.append(f"gpuinstall install{format_venv_option(venv)}   # creates it")
-    if find_recorded_environments():
+    if not creates or find_recorded_environments():
         fixes.append("gpuinstall env list   # lists your environments")
     message = f"there is no environment at {venv}"
-    return UsageError("environment-missing", message, hint="\n".join(fixes) or None)
+    return UsageError("environment-missing", message, hint="\n".join(fixes))
 
 
 def find_undoable_environments() -> list[EnvironmentPaths]:

@@ -10,7 +10,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.catalog import PAIRED, Catalog, Wheel
+from gpuinstall.catalog import COMPANIONS, Catalog, Wheel
 from gpuinstall.catalog.listing import read_family_wheels
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.file.target import Target, select_best_files
@@ -54,31 +54,28 @@ def find_missing_members(
 ) -> list[FamilyMember]:
     """Return the torch-family packages that a lock lacks.
 
-    A package has no file if the source of torch does not list it or did not respond.
-    If torch is from the default index, only the versions that the catalog pairs with it
-    are known.
+    If the source of torch does not list a package or did not respond, or if torch is from
+    the default index, only a version that the catalog pairs with torch is known.
 
     Args:
         fit: The lock and its torch.
         catalog: The packages and their versions.
         session: The sources and their clients.
     """
-    build = fit.choice.build
+    choice = fit.choice
+    build = choice.build
     backend = build.backend.tag
-    companions = Companions((), catalog)
-    # The catalog has paired versions only for some packages.
+    names = sorted(COMPANIONS - fit.lock.names)
+    companions = Companions(tuple(map(Requirement.of, names)), catalog)
     paired = {
-        name: companions.find_available_versions(build, Requirement.of(name))
-        for name in PAIRED - fit.lock.names - {"torch"}
+        one.name: FamilyMember(one.name, one.pinned)
+        for one in companions.create_pins(build, choice.python)
+        if one.pinned
     }
-    if fit.choice.index is None:
-        return [
-            FamilyMember(name, version=versions[0])
-            for name, versions in sorted(paired.items())
-            if versions
-        ]
+    if choice.index is None:
+        return list(paired.values())
     target = Target(backend, build.os, build.arch)
-    tags = target.tags(fit.choice.python)
+    tags = target.tags(choice.python)
 
     def find_member(name: str) -> FamilyMember:
         wheels: Sequence[Wheel] = ()
@@ -86,14 +83,14 @@ def find_missing_members(
             wheels = read_family_wheels(session.sources, session.client, backend, name)
         suitable = select_best_wheels(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
-        # Without a paired version, use the latest.
-        versions = paired.get(name)
+        versions = companions.find_available_versions(build, Requirement.of(name))
+        # If the catalog pairs no version with torch, use the latest.
         if versions is None:
             versions = sorted(by_version, key=Version, reverse=True)
             versions = [one for one in versions if not Version(one).is_prerelease]
         for version in filter(by_version.__contains__, versions):
             wheel = by_version[version]
             return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
-        return FamilyMember(name)
+        return paired.get(name, FamilyMember(name))
 
     return map_concurrently(find_member, sorted(catalog.family - fit.lock.names))

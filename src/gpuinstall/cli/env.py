@@ -31,7 +31,7 @@ from gpuinstall.environments.records import (
     locate_environment,
 )
 from gpuinstall.install.environment_lock import undo_change
-from gpuinstall.install.journal import describe_journal
+from gpuinstall.install.journal import describe_journal, read_journal
 from gpuinstall.install.removal import (
     find_prunable,
     find_removable,
@@ -71,23 +71,23 @@ def _list(_options: CommandOptions) -> Outcome:
         size = format_size(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
         rows.append((display_path(venv), f"{text} · {size}"))
-        if existing.find_changed_build():
-            rows.append(("", existing.find_changed_build()))
+        texts = (existing.find_changed_build(), describe_unfinished_change(venv))
+        rows += [("", text) for text in texts if text]
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {format_undo_command(paths)}"))
-        if environment["unfinished"]:
-            rows.append(("", describe_unfinished_change(venv)))
     others = find_undoable_environments()
     for other in others:
         text = f"changed by install --into; {format_undo_command(other)}"
+        journal = read_journal(other.last_change)
+        if journal and journal.is_rollback:
+            text = "restored by env rollback; gpuinstall env prune removes its rollback data"
         rows.append((display_path(other.venv), text))
-    if not rows:
-        rows.append(("None", "gpuinstall install creates an environment"))
     data = {
         "environments": environments,
         "others": [str(other.venv) for other in others],
     }
+    rows = rows or [("None", "gpuinstall install creates an environment")]
     return Outcome(data, rows, is_always_printed=True)
 
 

@@ -19,7 +19,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import detect_shell, format_path_command, quote_word
-from gpuinstall.base.text import join_names
+from gpuinstall.base.text import format_size, join_names
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, define_command, define_group
 
@@ -54,11 +54,18 @@ def _uninstall(options: CommandOptions) -> Outcome:
 
     Environments and lock files are kept.
     """
+    from gpuinstall.install.removal import find_prunable, remove_cache
+
+    for folder, size in find_prunable().items():
+        options.terminal.notice(
+            "Kept",
+            f"{display_path(folder)}, {format_size(size)}; gpuinstall env prune removes it",
+        )
     home = find_tool_folder()
     # Windows cannot remove a running program.
     if home is None or os.name == "nt":
-        hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"
-        hint += (
+        hint = (
+            "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"
             f"{quote_word(sys.executable)} -m pip uninstall gpuinstall   # if pip did"
         )
         if home:
@@ -72,7 +79,6 @@ def _uninstall(options: CommandOptions) -> Outcome:
         find_recorded_environments,
         forget_environments,
     )
-    from gpuinstall.install.removal import remove_cache
 
     cache = own_cache_folder()
     removed = display_path(home)
@@ -112,19 +118,19 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     """
     from gpuinstall.environments.discarding import discard_folder
 
-    files = [home / "bin" / "gpuinstall", home / "share"]
+    others = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
     tools = [folder for folder in folders if re.fullmatch(_TOOL_PATTERN, folder.name)]
-    leftovers = [
+    others += [
         folder for folder in folders if re.fullmatch(_LEFTOVER_PATTERN, folder.name)
     ]
     for tool in tools:
         discard_folder(tool, home, reporter)
-    for path in (*leftovers, *files):
+    for path in others:
         remove_path(path)
     remaining = [
         str(path.relative_to(home))
-        for path in (*tools, *leftovers, *files)
+        for path in (*tools, *others)
         if os.path.lexists(path)
     ]
     if remaining:

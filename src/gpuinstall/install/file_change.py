@@ -56,6 +56,7 @@ def plan_change(
     old_packages: Collection[InstalledPackage],
     own: Collection[str],
     lock_digest: str,
+    is_rollback: bool = False,
 ) -> Change:
     """Determine which files of an environment to write and to remove.
 
@@ -66,6 +67,7 @@ def plan_change(
         old_packages: The packages to remove or replace.
         own: The files that only gpuinstall writes. Old ones are removed. Settings of pip that the user edited are kept.
         lock_digest: The digest of the project's lock file before the change; empty if missing.
+        is_rollback: Whether the change undoes the previous one.
 
     Raises:
         UsageError: A file cannot be replaced, or its path leads through a link or a mount.
@@ -94,6 +96,7 @@ def plan_change(
         added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *filter(None, [marker])})),
         lock_digest=lock_digest,
+        is_rollback=is_rollback,
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },

@@ -69,6 +69,8 @@ class Journal(Value):
     """The identity of the new environment, if it was replaced."""
     is_verified: bool = False
     """Whether the environment was completely changed and verified."""
+    is_rollback: bool = False
+    """Whether the change undid the previous one, file by file."""
 
 
 def read_folder_identity(folder: Path) -> str:

@@ -126,7 +126,7 @@ def _find_changed_environments() -> list[EnvironmentPaths]:
 def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
     """Return the folders that are kept for rolling back an environment."""
     # The user may have folders with these names.
-    folders = [paths.last_change] if is_journal(paths.last_change) else []
+    folders = [*filter(is_journal, [paths.last_change])]
     if paths.is_managed:
         folders += filter(is_environment, [paths.previous])
     return list(filter(is_folder, folders))

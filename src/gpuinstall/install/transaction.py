@@ -807,13 +807,14 @@ def _reverse_change(place: EnvironmentPaths, journal: Journal) -> Change:
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
         _link(copy, files[name])
-    names = journal.packages.keys()
-    present = read_packages(place.find_packages_folders())
     return plan_change(
         place,
         added=files,
-        after=package_versions(_select(names, _read_copied(place, staging))),
-        old_packages=_select(names, present),
+        after=package_versions(_select(journal.packages, _read_copied(place, staging))),
+        old_packages=_select(
+            journal.packages, read_packages(place.find_packages_folders())
+        ),
         own=journal.own,
         lock_digest=_digest_own_lock(place),
+        is_rollback=not journal.is_rollback,
     )

@@ -120,11 +120,11 @@ def read_current_request(project: Project) -> Request:
 
 def read_declared_request(project: Project) -> Request:
     """Return the user's request, or the project's if the user made none."""
-    contents = project.contents
     settings = project.settings
     listed = join_files((settings.typed_requirements, *settings.files.values()))
     if not listed.requirements:
-        listed = contents.declaration.listed | listed
+        listed = project.contents.declaration.listed | listed
+        _report_files(project, Request(listed.requirements))
     request = Request(listed.requirements, constraints=listed.constraints)
     return _complete_request(request, project)
 

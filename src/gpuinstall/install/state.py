@@ -688,7 +688,7 @@ class InstallState(Value):
         if "folder-not-trusted" in codes:
             hint = TRUST
         elif "lock-traversal" in codes:
-            hint = f"Run it again with --wheels DIR: a folder that has the file\n{LIST}"
+            hint = f"Add --wheels with a folder that has the file\n{LIST}"
         return LockError(
             "lock-does-not-fit",
             "no lock file in this folder fits this machine",

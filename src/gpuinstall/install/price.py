@@ -36,6 +36,7 @@ from gpuinstall.lock.file.lock import (
     LockedFile,
     VersionChange,
     compare_versions,
+    find_given_file,
     format_changes,
     list_files_with_url,
     parse_package_source,
@@ -318,6 +319,10 @@ def _report_local_wheels(
         for source in parse_package_source(package, entry, project.paths.folder):
             is_local = source.location.is_local and not source.is_built
             is_listed = project.sources.has_files_at(source.location)
+            sha256 = getattr(entry, "hashes", {}).get("sha256")
+            wheels = project.sourcing.wheels
+            if wheels and find_given_file(source.filename, sha256, wheels):
+                continue
             if is_local and not is_listed and package.name in names:
                 project.reporter.notice(
                     "Source", f"{package.name} is installed from {source.address}"

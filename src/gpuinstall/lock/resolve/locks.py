@@ -441,7 +441,7 @@ def _report_sources(
         for package in resolution.packages:
             if package.index:
                 packages[package.index][package.name] = None
-        # A lock records only the file of torch, whose other index does not serve it.
+        # A lock has no index for torch from find-links, only the path of the file.
         for file in list_locked_files(resolution.packages):
             location = Location.parse(file.url)
             for index in own if file.package in session.sources.family else ():

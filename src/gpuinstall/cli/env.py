@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
-from gpuinstall.base.files import display_path, leads_outside
+from gpuinstall.base.files import display_path, has_text, leads_outside, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
@@ -42,6 +42,7 @@ from gpuinstall.install.removal import (
 from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.unmanaged import inspect_unmanaged
 from gpuinstall.lock.file.lock import compare_versions
+from gpuinstall.lock.request.history import read_environment_lock
 
 env_command = define_group("env")
 _define_command = partial(define_command, group=env_command)
@@ -121,9 +122,11 @@ def _rollback(options: CommandOptions) -> Outcome:
     changes = compare_versions(before, now)
     text = " (not created by gpuinstall)"
     if marker:
-        text = (
-            f" · torch {marker.torch} · Python {marker.python}; restored {marker.lock}"
-        )
+        lock = read_environment_lock(place.venv)
+        file = real_path(place.folder / marker.lock)
+        is_restored = lock and has_text(file, lock.text)
+        restored = "restored" if is_restored else "did not restore"
+        text = f" · torch {marker.torch} · Python {marker.python}; {restored} {marker.lock}"
     elif not place.is_managed:
         text = f" · torch {now.get('torch', 'none')}"
     rows = [

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import WORK, packages_folders
-from gpuinstall.base.files import leads_outside, read_document
+from gpuinstall.base.files import file_sha256, leads_outside, read_document
 from gpuinstall.base.removal import iter_files
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import (
@@ -87,7 +87,7 @@ def find_user_paths(folder: Path) -> list[str]:
 def _find_owned_paths(venv: Path, paths: set[str]) -> set[str]:
     """Return the unmodified paths of packages, tools, and gpuinstall."""
     packages = read_packages(packages_folders(venv))
-    known = find_intact_files(packages, venv, paths) | _find_own_files(venv)
+    known = find_intact_files(packages, venv, paths) | find_own_files(venv)
     lost_records = tuple(
         f"{package.record.relative_to(venv).as_posix()}/"
         for package in packages
@@ -106,12 +106,15 @@ def _find_owned_paths(venv: Path, paths: set[str]) -> set[str]:
     return owned - find_modified_scripts(venv)
 
 
-def _find_own_files(venv: Path) -> set[str]:
-    """Return gpuinstall's files and a tool's ``.gitignore``."""
+def find_own_files(venv: Path) -> set[str]:
+    """Return gpuinstall's unmodified files and a tool's ``.gitignore``."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:
-        own |= {NAME, STAMP_NAME, marker.lock}
+        own |= {NAME, STAMP_NAME}
+        with suppress(OSError):
+            if file_sha256(venv / marker.lock) == marker.lock_sha256:
+                own.add(marker.lock)
     with suppress(OSError, ValueError):
         if re.fullmatch(_IGNORE_ALL, read_document(venv / ".gitignore", venv)):
             own.add(".gitignore")

@@ -19,7 +19,8 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import NAME, package_versions
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
+from gpuinstall.environments.guard import GUARD_FILES
+from gpuinstall.environments.ownership import find_own_files
 from gpuinstall.environments.packages import (
     InstalledPackage,
     find_written_files,
@@ -72,7 +73,9 @@ def plan_change(
     Raises:
         UsageError: A file cannot be replaced, or its path leads through a link or a mount.
     """
-    edited = {name for name in own if _is_edited_guard(place.root / name)}
+    unmodified = find_own_files(place.root)
+    settings = {name for name in {*own} - unmodified if Path(name).name in GUARD_FILES}
+    edited = {name for name in settings if os.path.lexists(place.root / name)}
     added = {name: added[name] for name in added.keys() - edited}
     own = {*own} - edited
     # A RECORD can list files outside the environment.
@@ -101,16 +104,12 @@ def plan_change(
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
         modified=tuple(
-            sorted(_find_modified_files(place, added, old_packages, present - {*own}))
+            sorted(
+                _find_modified_files(place, added, old_packages, present - unmodified)
+            )
         ),
     )
     return Change(place, added, removed, journal, inspected)
-
-
-def _is_edited_guard(path: Path) -> bool:
-    """Return whether the user edited a file that restricts pip or uv."""
-    is_guard = path.name in GUARD_FILES and os.path.lexists(path)
-    return is_guard and not is_own_guard_file(path)
 
 
 def _find_modified_files(

@@ -50,7 +50,7 @@ from gpuinstall.environments.discarding import (
     discard_folder,
 )
 from gpuinstall.environments.environment import NAME, package_versions, read_marker
-from gpuinstall.environments.ownership import find_user_paths
+from gpuinstall.environments.ownership import find_own_files, find_user_paths
 from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
@@ -320,25 +320,6 @@ def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
     sync_folder(place.work)
 
 
-def _keep_previous(place: EnvironmentPaths) -> None:
-    """Move a replaced environment from the journal to its rollback path.
-
-    Raises:
-        UsageError: A user's file or folder is at this path.
-    """
-    replaced = replaced_environment(place.current_change)
-    if not is_folder(replaced):
-        return
-    if os.path.lexists(place.previous):
-        reason = (
-            "is not from the last rebuild, and the previous files would be kept there"
-        )
-        raise create_path_error({place.previous: f"{place.previous} {reason}"})
-    if not os.path.lexists(replaced / ".gitignore"):
-        (replaced / ".gitignore").write_text(_GITIGNORE)
-    replaced.rename(place.previous)
-
-
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
     """Remove a journal. The next command completes an interrupted removal."""
     remove_path(place.scratch)
@@ -547,7 +528,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         reporter.notice(
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
-    replaced = previous.intersection(written) - {*journal.own}
+    replaced = previous.intersection(written) - find_own_files(copies)
     # The journal does not list files that were saved during the change.
     replaced -= find_intact_files(_read_copied(place, copies), copies, replaced)
     _keep_edits(place, sorted(replaced), reporter)
@@ -673,17 +654,27 @@ def _publish_or_warn(
 def _keep_and_report(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> None:
-    """Keep the previous environment, and report the user's files in it."""
+    """Move the previous environment from the journal, and report it.
+
+    Raises:
+        UsageError: A user's file or folder is at its path.
+    """
     replaced = replaced_environment(place.current_change)
     # If this command is killed now, the next one prints the report again.
-    if is_folder(replaced):
-        size = format_size(tree_size(replaced))
-        text = f"{display_path(place.previous)}, {size}, the previous environment"
-        files = find_user_paths(replaced)
-        if files:
-            text += f", including {join_names(files)} (created or modified by you)"
-        reporter.notice("Kept", text)
-    _keep_previous(place)
+    size = format_size(tree_size(replaced))
+    text = f"{display_path(place.previous)}, {size}, the previous environment"
+    files = find_user_paths(replaced)
+    if files:
+        text += f", including {join_names(files)} (created or modified by you)"
+    reporter.notice("Kept", text)
+    if os.path.lexists(place.previous):
+        reason = (
+            "is not from the last rebuild, and the previous files would be kept there"
+        )
+        raise create_path_error({place.previous: f"{place.previous} {reason}"})
+    if not os.path.lexists(replaced / ".gitignore"):
+        (replaced / ".gitignore").write_text(_GITIGNORE)
+    replaced.rename(place.previous)
     _keep_journal(place, journal)
 
 

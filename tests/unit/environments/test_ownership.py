@@ -102,7 +102,7 @@ def test_files_outside_an_environment_belong_to_the_user(tmp_path):
     assert find_user_paths(tmp_path) == ["bin", "thesis"]
 
 
-def test_edited_pip_configuration_belongs_to_the_user(tmp_path):
+def test_edited_lock_and_pip_settings_belong_to_the_user(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     # This file resembles gpuinstall's own.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
@@ -111,11 +111,16 @@ def test_edited_pip_configuration_belongs_to_the_user(tmp_path):
     lines = ["torch==2.14.1"]
     write_guard(venv, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
     assert find_user_paths(venv) == []
-    for name in ("pip.conf", "constraints.txt"):
+    for name in ("pip.conf", "constraints.txt", "pylock.cu126.toml"):
         with (venv / name).open("a", encoding="utf-8") as file:
             file.write("six==1.0\n")
     (venv / "pylock.mine.toml").touch()
-    assert find_user_paths(venv) == ["constraints.txt", "pip.conf", "pylock.mine.toml"]
+    assert find_user_paths(venv) == [
+        "constraints.txt",
+        "pip.conf",
+        "pylock.cu126.toml",
+        "pylock.mine.toml",
+    ]
 
 
 SITE = "lib/python3.12/site-packages"

@@ -23,6 +23,11 @@ OPTIONS = {
     }
     for words, command in walk_commands()
 }
+PROSE = {
+    *("adds", "and", "cannot", "could", "created", "did", "does", "itself"),
+    *("manages", "recorded", "selects", "uses", "wrote"),
+}
+"""Words after gpuinstall that are not commands."""
 FILES = [
     *sorted((ROOT / "src").rglob("*.py")),
     *sorted((ROOT / "src").rglob("*.toml")),
@@ -61,6 +66,27 @@ def test_options_of_commands_in_hints_exist():
         for words, option in sorted(options)
         if option not in known(words)
     ] == []
+
+
+def test_commands_in_hints_exist():
+    # texts() fills in numpy, also behind a command.
+    call = r"(?<![\w./-])gpuinstall (?!numpy)([a-z][a-z-]*?)(?:numpy)?\b"
+    advice = r"(?:environment_advice\([^,]+,|Advice\(\s*PROGRAM,\s*\()\s*['\"](\w+)"
+    sources = [path.read_text("utf-8") for path in SOURCE.rglob("*.py")]
+    found = {
+        *re.findall(call, "\n".join((*texts(), *chain(*map(code, FILES))))),
+        *re.findall(advice, "\n".join(sources)),
+    }
+
+    assert {"probe", "doctor", "plan"} <= found
+    assert found - COMMANDS.keys() - PROSE == set()
+
+
+def code(path):
+    """Return the code of a page, or the text of a data file."""
+    text = path.read_text("utf-8") if path.suffix != ".py" else ""
+    blocks = re.findall(r"(?ms)^ *```.*?```|`[^`]+`", text)
+    return blocks if path.suffix == ".md" else [text]
 
 
 @cache

@@ -24,6 +24,8 @@ from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
+PROBE = "gpuinstall probe"
+"""The command that writes it, in hints and help."""
 System = Annotated[str, create_choice_parser("linux", "windows", "macos")]
 Architecture = Annotated[str, create_choice_parser("x86_64", "aarch64", "arm64")]
 Libc = Annotated[str, create_choice_parser("glibc", "musl")]
@@ -148,6 +150,11 @@ class Environment(Value):
         return self.jetson.l4t if self.jetson else None
 
 
+def make_machine_error(message: str) -> UsageError:
+    """Return the error for a Machine document that cannot be read."""
+    return UsageError("machine-malformed", f"{message} ({PROBE} --json writes one)")
+
+
 class Machine(Value):
     """All facts that determine the selection of a build."""
 
@@ -184,9 +191,8 @@ class Machine(Value):
         try:
             return cls.from_document(document, "the document")
         except MalformedError as fault:
-            raise UsageError(
-                "machine-malformed",
-                f"the machine description is malformed: {fault} (gpuinstall probe --json writes one)",
+            raise make_machine_error(
+                f"the machine description is malformed: {fault}"
             ) from None
 
     @classmethod

@@ -22,6 +22,7 @@ from gpuinstall.base.files import check_output, read_json, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.text import redact_document
 from gpuinstall.base.values import Value
+from gpuinstall.cli.commands import COMMANDS
 from gpuinstall.cli.machine_text import format_gpu_kinds
 
 UNFINISHED = {
@@ -70,7 +71,7 @@ class _Record(NamedTuple):
     """Record of a command on a node."""
 
     node: Annotated[str, _parse_node_name]
-    command: Annotated[str, create_choice_parser("probe", "sync", "verify")]
+    command: Annotated[str, create_choice_parser(*COMMANDS)]
     """The recorded command. Nodes run the commands in alphabetical order."""
 
     machine: Machine | None = None

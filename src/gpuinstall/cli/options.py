@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decode_text, is_inside, parse_json
-from gpuinstall.base.machine import Machine
+from gpuinstall.base.machine import PROBE, Machine, make_machine_error
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
@@ -237,7 +237,7 @@ class CommandOptions:
     )
     machine: str | None = _define_option(
         "--machine FILE",
-        "Use a machine that probe --json wrote (- for stdin), instead of this one.",
+        f"Use a machine that {PROBE} --json wrote (- for stdin), instead of this one.",
         type=_WORD,
     )
     gpu_names: tuple[str, ...] = _define_list_option(
@@ -625,10 +625,7 @@ def read_machine_file(name: str) -> Machine:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name
-        raise UsageError(
-            "machine-malformed",
-            f"{source} cannot be read: {reason} (gpuinstall probe --json writes one)",
-        ) from None
+        raise make_machine_error(f"{source} cannot be read: {reason}") from None
     if not machine.problems:
         return machine
     # The module loads the failure catalog.
@@ -641,7 +638,7 @@ def _read_document(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
     path = Path(name)
-    # Reading blocks on a pipe: --machine <(ssh other gpuinstall probe --json)
+    # Reading blocks on a pipe: --machine <(ssh other …)
     if path.is_fifo() and is_inside(path, Path.cwd()):
         raise OSError(errno.EINVAL, "it is a pipe in this folder", name)
     with path.open("rb") as file:

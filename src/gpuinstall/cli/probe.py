@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuinstall.base.advice import expand_install_hint
 from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
+from gpuinstall.base.machine import PROBE, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, join_names
@@ -85,7 +85,7 @@ def report_command(options: CommandOptions) -> Outcome:
         raise UsageError(
             "no-records",
             f"{folder} has no records",
-            hint=f"gpuinstall probe --record {quote_word(folder)}   # on each node",
+            hint=f"{PROBE} --record {quote_word(folder)}   # on each node",
         )
     errors = [
         Finding(

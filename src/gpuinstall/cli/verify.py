@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.base.advice import PROGRAM, Advice, environment_advice
+from gpuinstall.base.advice import environment_advice
 from gpuinstall.base.environment_paths import environment_folder, packages_folders
 from gpuinstall.base.errors import MachineError, VerificationError
-from gpuinstall.base.machine import Machine
+from gpuinstall.base.machine import PROBE, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
     find_environment,
@@ -137,7 +137,7 @@ def _make_no_gpu_error(verdict: Verdict) -> VerificationError:
         "no-gpu-proven",
         "no kernel ran on a GPU",
         evidence="\n".join(devices),
-        hint=Advice(PROGRAM, ("probe",), note="shows the GPUs of this machine"),
+        hint=f"{PROBE}   # shows the GPUs of this machine",
         data=verdict.to_dict(),
     )
 

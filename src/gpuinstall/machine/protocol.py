@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.machine import PROBE
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Rules(Value):
         return Finding(
             "unknown-gpu",
             f"the architecture of {gpu.label} is unknown",
-            fixes=("gpuinstall probe   # on the machine itself",),
+            fixes=(f"{PROBE}   # on the machine itself",),
         )
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
@@ -193,7 +194,7 @@ class Rules(Value):
         """
         message = (
             f"builds for {self.name} GPUs have not been tested on hardware yet: "
-            "run gpuinstall verify; please send the output of gpuinstall probe --json"
+            f"run gpuinstall verify; please send the output of {PROBE} --json"
         )
         return (Reason("not-proven", message),)
 

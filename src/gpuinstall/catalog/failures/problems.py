@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
+from gpuinstall.base.machine import PROBE, Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.table import (
     FixTable,
@@ -109,7 +109,11 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     Raises:
         KeyError: The table has no such failure or problem.
     """
-    known = {"release-of-system": _release(context.keys), **context.placeholders}
+    known = {
+        "probe": PROBE,
+        "release-of-system": _release(context.keys),
+        **context.placeholders,
+    }
     defaults = read_table("distributions")["placeholders"]
     python = known.get("python", defaults["python"])
     # Some defaults are commands of the environment's Python.

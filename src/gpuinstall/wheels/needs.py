@@ -197,7 +197,7 @@ class TorchNeeds(Value):
     is_older_abi: bool = False
     """Whether the code's symbols use the pre-C++11 ABI."""
     is_part: bool = False
-    """Whether an unread library may use more of torch's C++ symbols."""
+    """Whether an unread library may use more of torch's symbols."""
 
     @property
     def is_linked(self) -> bool:
@@ -227,12 +227,12 @@ class TorchNeeds(Value):
         if self.kind == "none":
             return True
         if self.kind == "stable" and self.oldest:
-            return version_key(minor) >= version_key(self.oldest)
-        if minor not in self.judged:
+            fits = version_key(minor) >= version_key(self.oldest)
+        elif minor in self.judged:
+            fits = minor in self.fits
+        else:
             return None
-        if minor in self.fits:
-            return None if self.is_part else True
-        return False
+        return None if fits and self.is_part else fits
 
 
 class Needs(Value):
@@ -513,15 +513,15 @@ def _torch_needs(
     # The table of exports is for x86-64. Stable names are the same on every processor.
     if ordinary and any(elf.machine != X86_64 for elf in elves):
         return TorchNeeds("ordinary")
-    if not ordinary and not is_whole:
-        return TorchNeeds("unknown")
     if not names:
-        is_linked = any(map(is_linked_to_torch, elves))
-        return TorchNeeds("unknown" if is_linked else "none")
+        is_unknown = not is_whole or any(map(is_linked_to_torch, elves))
+        return TorchNeeds("unknown" if is_unknown else "none")
     exports = load_exports()
     if not ordinary:
         oldest = _find_oldest_minor(exports, names)
-        return TorchNeeds("stable", oldest=oldest, judged=exports.minors)
+        return TorchNeeds(
+            "stable", oldest=oldest, judged=exports.minors, is_part=not is_whole
+        )
     fits = _find_compatible_minors(libraries, names, exports)
     linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:

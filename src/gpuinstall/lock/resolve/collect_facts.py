@@ -98,9 +98,10 @@ def _find_wheel_facts(
         return Knowledge()
     search = partial(OlderReleaseSearch, found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution, known):
-        # A package may work without the rejected library.
+        # A package may work without the rejected library, or only with another torch.
         works = load_members().is_optional(package, found.row.witness or "")
-        may_replace = works and fact.rejects(resolution.torch)
+        may_replace = works or not found.unusable
+        may_replace &= fact.rejects(resolution.torch)
         return Knowledge.from_facts(search().find_replacement() if may_replace else [])
     learned = Knowledge.from_facts([fact])
     is_dependency = package not in inspector.resolver_input.requested
@@ -362,7 +363,8 @@ class OlderReleaseSearch:
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
-            if not row.is_whole and (warning or not is_known):
+            is_read = row.is_whole or found.is_settled
+            if not is_read and (warning or not is_known):
                 why_unread = "it was inspected only in part"
                 return Trial(_create_skipped_fact(wheel, why_unread), None)
         return Trial(fact, runs=True)

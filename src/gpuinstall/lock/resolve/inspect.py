@@ -389,6 +389,8 @@ class ResolutionInspector:
         """
         members = load_members()
         uses_cuda = parse_name_cuda(package) or self.index.is_of_cuda_extra(package)
+        # METADATA of torchcodec does not require torch.
+        uses_cuda = uses_cuda or package in self.resolver_input.catalog.family
         uses_cuda = uses_cuda or any(
             members.compiled_with.fullmatch(one.name)
             for one in self.find_dependencies(package, resolution)

@@ -542,11 +542,15 @@ def format_toolkits(row: WheelRow, *toolkits: Toolkit) -> str:
         row: The row of the wheel.
         toolkits: The CUDA versions, by default the CUDA of the row.
     """
-    known = filter(None, toolkits or (row.toolkit,))
-    majors = " and ".join(str(major) for major, _ in known)
-    if row.witness and len(toolkits) < 2:
-        return f"{row.witness} is built with CUDA {majors}"
-    return f"it is for CUDA {majors}"
+    majors = [major for major, _ in filter(None, toolkits or (row.toolkit,))]
+    names = f"CUDA {' and '.join(map(str, majors))}"
+    if not row.witness or len(toolkits) > 1:
+        return f"it is for {names}"
+    linked = [name for name in row.needs if load_libraries().cuda(name) in majors]
+    runtimes = [name for name in linked if name.startswith("libcudart.")]
+    if linked:
+        names += f" ({[*runtimes, *linked][0]})"
+    return f"{row.witness} is built with {names}"
 
 
 def _as_build(

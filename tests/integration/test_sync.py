@@ -9,6 +9,7 @@ from tests.lab.processes import succeed
 
 HEAVY = {
     "asyncio",
+    "base64",
     "concurrent.futures",
     "csv",
     "ctypes",
@@ -27,9 +28,11 @@ HEAVY = {
     "pynvml",
     "requests",
     "rich",
+    "secrets",
     "socket",
     "ssl",
     "tempfile",
+    "tomli_w",
     "urllib.request",
     "zipfile",
 }

@@ -478,9 +478,7 @@ def open_atomically(
     Raises:
         InstallationError: The file cannot be written.
     """
-    import secrets
-
-    part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
+    part = (folder or path.parent) / f".{path.name[:40]}.{os.urandom(4).hex()}"
     try:
         with convert_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -70,6 +69,8 @@ def find_program(name: str, path: str | None = None) -> str | None:
         name: The name.
         path: The folders to search. None: PATH.
     """
+    import shutil  # slow to import
+
     program = shutil.which(name, path=path)
     if program and is_startable(Path(program)):
         return program

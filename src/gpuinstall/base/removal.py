@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -134,6 +133,8 @@ def move_contents(
             except OSError as error:
                 if error.errno != errno.EXDEV or not is_folder(path):
                     raise
+                import shutil  # slow to import
+
                 new.mkdir()
                 shutil.copystat(path, new)
             else:
@@ -152,6 +153,7 @@ def remove_file(path: Path) -> None:
 
 def remove_path(path: Path) -> None:
     """Remove a file, a link, or a folder tree without mounts, if possible."""
+    import shutil  # slow to import
     import subprocess
 
     with suppress(OSError):

@@ -304,9 +304,9 @@ def _read_folder(
 
 _ARCHIVES = {".whl", ".gz", ".zip"}
 _PLATFORMS = {
-    "linux": re.compile(r"(?:linux|manylinux[0-9_]*)_(x86_64|aarch64)"),
-    "macos": re.compile(r"macosx_[0-9]+_[0-9]+_(x86_64|arm64)"),
-    "windows": re.compile(r"win_(amd64|arm64)"),
+    "linux": r"(?:linux|manylinux[0-9_]*)_(x86_64|aarch64)",
+    "macos": r"macosx_[0-9]+_[0-9]+_(x86_64|arm64)",
+    "windows": r"win_(amd64|arm64)",
 }
 
 
@@ -483,7 +483,7 @@ def platforms(tags: Iterable[Tag]) -> frozenset[str]:
     found = set()
     for tag in tags:
         for os, form in _PLATFORMS.items():
-            match = form.fullmatch(tag.platform)
+            match = re.fullmatch(form, tag.platform)
             if match:
                 found.add(f"{os}_{match[1]}".replace("amd64", "x86_64"))
     return frozenset(found)

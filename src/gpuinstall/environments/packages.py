@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import posixpath
 import re
@@ -287,6 +286,8 @@ def compute_record_digest(path: Path | str) -> str:
     Raises:
         OSError: The file cannot be read.
     """
+    import base64  # slow to import
+
     digest = bytes.fromhex(file_sha256(Path(path)))
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 

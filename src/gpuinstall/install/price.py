@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
 from contextlib import suppress
 from os.path import exists, isfile
 from pathlib import Path
@@ -493,6 +492,8 @@ def _read_device_id(folder: Path) -> int:
 
 
 def _measure_free_space(folder: Path) -> int:
+    import shutil  # slow to import
+
     return shutil.disk_usage(_find_existing_parent(folder)).free
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -722,6 +721,8 @@ def replace_environment(
 
 def _exchange(place: EnvironmentPaths, new: Path, journal: Journal) -> None:
     """Move the files of an environment into the journal of a rebuild."""
+    import shutil  # slow to import
+
     place.scratch.rename(place.current_change)
     leaving = _leaving_files(place.current_change)
     if is_folder(place.root):

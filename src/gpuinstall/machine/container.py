@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
+from os.path import isfile
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.vendors import VENDOR_ROWS
@@ -77,13 +77,20 @@ def read_container(source: Source) -> ContainerInfo:
     signs = []
     if source.variable("CI"):
         signs.append("a CI runner")
-    if source.answer("slurm.txt", lambda: shutil.which("sbatch") or ""):
+    if source.answer("slurm.txt", _find_sbatch):
         signs.append("Slurm's commands")
     return ContainerInfo(
         _read_engine(source),
         next(filter(source.variable, JOBS), None),
         tuple(signs),
     )
+
+
+def _find_sbatch() -> str:
+    """Return the path of Slurm's sbatch, or ""."""
+    # shutil.which is slow to import.
+    paths = (f"{folder}/sbatch" for folder in os.get_exec_path())
+    return next(filter(isfile, paths), "")
 
 
 def _read_engine(source: Source) -> str | None:

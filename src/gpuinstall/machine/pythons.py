@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -190,6 +189,8 @@ def find_interpreter(name: str) -> Path:
 
 def find_named_python(name: str) -> Path | None:
     """Return the interpreter at a path, or with a name on PATH, if any."""
+    import shutil  # slow to import
+
     program = shutil.which(name)
     # Keep symbolic links, because an environment's links lead to its base interpreter.
     return Path(program).absolute() if program else None

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
 
 
-SINGLE_VERSION = re.compile(r"3\.\d+")
+SINGLE_VERSION = r"3\.\d+"
 """Pattern for a Python version such as ``3.12``."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from os.path import exists
 from typing import TYPE_CHECKING
@@ -330,7 +331,11 @@ def _check_python(
     Raises:
         UsageError: The Python version does not satisfy ``requires-python``.
     """
-    if not python or not config.required_python or not SINGLE_VERSION.fullmatch(python):
+    if (
+        not python
+        or not config.required_python
+        or not re.fullmatch(SINGLE_VERSION, python)
+    ):
         return
     from gpuinstall.plan.demand import allows_python, parse_requested_python
 

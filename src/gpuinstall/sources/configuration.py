@@ -291,18 +291,19 @@ def _parse_judged_settings(
     Raises:
         UsageError: uv refuses a key.
     """
-    import tomli_w  # slow to import, and few folders have settings
-
     with _convert_read_errors(file):
         # Unlike uv's errors, these contain no logins in any spelling.
         settings = parse_uv_settings(table, file, environ)
-        fault = find_settings_fault(tomli_w.dumps(judged)) if judged else ""
-        if fault:
-            raise UsageError(
-                "malformed-configuration",
-                f"gpuinstall's uv refuses {file}: {fault}",
-                hint=f"Change {file}",
-            )
+        if judged:
+            import tomli_w  # slow to import, and few folders have settings
+
+            fault = find_settings_fault(tomli_w.dumps(judged))
+            if fault:
+                raise UsageError(
+                    "malformed-configuration",
+                    f"gpuinstall's uv refuses {file}: {fault}",
+                    hint=f"Change {file}",
+                )
     return settings
 
 

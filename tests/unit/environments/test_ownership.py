@@ -102,7 +102,7 @@ def test_files_outside_an_environment_belong_to_the_user(tmp_path):
     assert find_user_paths(tmp_path) == ["bin", "thesis"]
 
 
-def test_edited_lock_and_pip_settings_belong_to_the_user(tmp_path):
+def test_edited_lock_and_pip_settings_are_user_files(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     # This file resembles gpuinstall's own.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")

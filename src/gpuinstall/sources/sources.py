@@ -221,6 +221,11 @@ class Sources(Value):
         return bool(self.passed.get("resolution", "highest") != "highest")
 
     @property
+    def selects_latest(self) -> bool:
+        """Whether uv selects the latest versions, without a date or mode."""
+        return not (self.exclude_newer or self.prefers_lowest)
+
+    @property
     def extension_sources(self) -> tuple[str, ...]:
         """The index pages of prebuilt extensions."""
         return self._unique_values(Effect.EXTENSIONS)

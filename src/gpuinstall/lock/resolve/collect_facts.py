@@ -261,14 +261,7 @@ class OlderReleaseSearch:
         index = self.inspector.index
         releases = index.find_releases(wheel.package).items()
         older = [one for version, one in releases if version < wheel.version]
-        requirements = [
-            requirement
-            for package in self.resolution.versions
-            for requirement in self.inspector.find_dependencies(
-                package, self.resolution
-            )
-            if requirement.name == wheel.package
-        ]
+        requirements = index.find_demands(wheel.package, self.resolution.versions)
         self.allowed = [
             one
             for one in older

@@ -156,14 +156,20 @@ class ResolutionExplanation:
             newest_releases |= self._index.find_newest_companions(
                 self._resolution.build
             )
-        built = find_sdists(self._resolution)
-        for package, newest in (dict.fromkeys(built) | newest_releases).items():
+        others = find_sdists(self._resolution)
+        is_latest = self._index.session.sources.selects_latest
+        if is_latest and self._resolver_input.lock_request.is_glibc_assumed:
+            inspected = self._resolver.inspector.inspected.values()
+            others += [one.wheel.package for one in inspected if one.row.depth]
+        known = {name: one for name, one in newest_releases.items() if one}
+        for package, newest in (dict.fromkeys(others) | known).items():
             version = self._versions.get(package, "").partition("+")[0]
-            is_known = newest or package in built
-            if not version or not is_known or package in reported:
+            if not version or package in reported:
                 continue
             selected = Version(version)
-            wheel = self._index.find_wheel_for_newer_glibc(package, selected)
+            wheel = self._index.find_wheel_for_newer_glibc(
+                package, selected, self._versions
+            )
             limit = wheel and self._explain_newer_wheel(wheel, newest or selected)
             if wheel and limit:
                 subject = f"{package} is {version} instead of {wheel.version}, which"

@@ -367,9 +367,8 @@ class PackageIndex:
         return newest
 
     def _find_newest_release(self, name: str) -> Version | None:
-        sources = self.session.sources
         # Only uv applies dates and resolution modes.
-        if sources.exclude_newer or sources.prefers_lowest:
+        if not self.session.sources.selects_latest:
             return None
         page = self.session.find_page_if_reachable(name)
         if page is None:
@@ -446,6 +445,17 @@ class PackageIndex:
         ]
         return next(iter(found), ())
 
+    def find_demands(
+        self, package: str, versions: Mapping[str, str]
+    ) -> list[Requirement]:
+        """Return the requirements of resolved packages for a package."""
+        return [
+            one
+            for name, version in versions.items()
+            for one in self.find_dependencies(name, version)
+            if one.name == package
+        ]
+
     def is_of_cuda_extra(self, package: str) -> bool:
         """Return whether an extra for CUDA adds a package."""
         return package in self._log.of_cuda_extras
@@ -508,19 +518,27 @@ class PackageIndex:
         return []
 
     def find_wheel_for_newer_glibc(
-        self, package: str, selected: Version
+        self,
+        package: str,
+        selected: Version,
+        versions: Mapping[str, str],
     ) -> Wheel | None:
         """Return the next release's wheel if it requires a newer glibc.
 
         The result is None if the next release is compatible or does not exist. The wheel
         of the selected release is returned if its sdist was selected instead.
+
+        Args:
+            package: The package.
+            selected: Its selected release.
+            versions: The resolved packages, whose requirements allow the next release.
         """
         page = self.session.find_page_if_reachable(package)
         if page is None or package in self.read_pages():
             return None
         target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
         tags = set(target.tags(self.resolver_input.python))
-        limits = self.find_limits(package)
+        limits = [*self.find_limits(package), *self.find_demands(package, versions)]
         compatible = self.find_releases(package)
         is_built = selected not in compatible
         following = [

@@ -374,7 +374,7 @@ def _explain_by_glibc(resolver: Resolver) -> Conflict | None:
         return None
     index = resolver.index
     for name in index.newest_releases():
-        wheel = index.find_wheel_for_newer_glibc(name, Version("0"))
+        wheel = index.find_wheel_for_newer_glibc(name, Version("0"), {})
         if wheel is None or index.find_releases(name):
             continue
         glibc = find_required_glibc([(name, wheel.filename)])

@@ -62,8 +62,8 @@ def find_errors(read: Read | None = None) -> Iterator[str]:
     ]
     yield from (f"builds.toml: {error}" for error in found)
     minors = {".".join(torch.split(".")[:2]) for torch in torches}
-    for kind in OTHER_KINDS:
-        name = f"builds_{kind}.toml"
+    for kind, vendor in OTHER_KINDS.items():
+        name = f"{vendor}.toml"
         if (data_files.TABLES / name).exists():
             other = read(name)
             for error in _check_builds(

@@ -77,7 +77,7 @@ VARIABLES = re.compile(
     r"(?P<head><!-- variables, made by `make docs` -->\n\n)(?:\|.*\n)*"
 )
 
-PARSED = ("builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS)
+PARSED = ("builds.toml", "drivers.toml", "gpus.toml", *SYMPTOMS)
 """Authored tables with generated JSON."""
 
 ARROWS = re.compile(

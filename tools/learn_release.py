@@ -109,7 +109,7 @@ def main(words: Sequence[str]) -> None:
     if "--write" in words and (new.builds or new.others):
         DATA.write_text(extend_catalog(DATA.read_text("utf-8"), new), encoding="utf-8")
         for kind in new.others:
-            file = DATA.with_name(f"builds_{kind}.toml")
+            file = DATA.with_name(f"{OTHER_KINDS[kind]}.toml")
             file.write_text(extend_kind(file.read_text("utf-8"), kind, new), "utf-8")
         check_catalog()
 

@@ -227,7 +227,7 @@ def format_answer(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, A
         }
     build = plan.choice.build
     kind = build.backend.kind
-    file = f"builds_{kind}.toml" if kind in OTHER_KINDS else "builds.toml"
+    file = f"{OTHER_KINDS.get(kind, 'builds')}.toml"
     evidence = read_data(file)["evidence"]
     sources = [
         f"{evidence[key]['source']} ({evidence[key]['date']})" for key in build.evidence

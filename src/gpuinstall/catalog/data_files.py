@@ -41,6 +41,6 @@ def read_lines(name: str) -> list[str]:
 
 
 @cache
-def read_chips(maker: str) -> dict[str, Any]:
-    """Return the rows for the chips of a vendor other than NVIDIA."""
-    return read_data(f"gpus_{maker}.toml")
+def read_vendor(name: str) -> dict[str, Any]:
+    """Return the chips and builds of a vendor other than NVIDIA."""
+    return read_data(f"{name}.toml")

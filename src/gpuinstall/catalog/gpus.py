@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gpuinstall.base.codec import read_object
@@ -89,6 +90,12 @@ def load_gpus() -> dict[str, Any]:
     return data_files.read_data("gpus.toml")
 
 
+def _read_tables() -> dict[str, dict[str, Any]]:
+    """Return the table of each vendor's GPUs, NVIDIA's first."""
+    first, *others = (row.name for row in VENDOR_ROWS)
+    return {first: load_gpus(), **{one: data_files.read_vendor(one) for one in others}}
+
+
 @cache
 def load_products() -> tuple[Product, ...]:
     """Return NVIDIA's products from the PCI list, product lines, and chips."""
@@ -115,10 +122,10 @@ def load_other_chips() -> tuple[Product, ...]:
     """Return the chips of all other vendors."""
     chips: list[Product] = []
     for vendor in VENDOR_ROWS[1:]:
-        table = data_files.read_chips(vendor.name)
-        for row in table["chips"]:
-            whole = {**table, **row, "name": row["chip"]}
-            chips.append(read_object(Product, whole))
+        table = data_files.read_vendor(vendor.name)
+        own = {**table, "maker": vendor.name, "brand": vendor.label}
+        rows = [{**own, **row, "name": row["chip"]} for row in table["chips"]]
+        chips += [read_object(Product, row) for row in rows]
     return tuple(chips)
 
 
@@ -184,7 +191,9 @@ def find_gpu(name: str) -> Product:
     name = _COUNT.sub("", name[:_LONGEST])
     text = _normalize_name(name)
     matches = _find_matches(text)
-    for row in load_gpus()["no_builds"]:
+    for row in chain.from_iterable(
+        table["no_builds"] for table in _read_tables().values()
+    ):
         # A listed GPU of a newer series has builds. An unlisted name may be mistyped.
         is_meant = row["older"] or not matches
         if is_meant and re.search(row["names"], text):
@@ -231,8 +240,7 @@ def _find_matches(text: str) -> list[Product]:
     contains the given one.
     """
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
-        makers = load_gpus()["brands"]
-        words = {maker: _split_words(reading, maker) for maker in makers}
+        words = {maker: _split_words(reading, maker) for maker in _load_brands()}
         for is_match in (_has_name, _contains):
             # Compare whole names first, then only the words of the model.
             for part in (tuple, _select_model_words):
@@ -317,8 +325,8 @@ def _split_words(text: str, maker: str) -> _Words:
 
 @cache
 def _load_brands() -> dict[str, frozenset[str]]:
-    brands = load_gpus()["brands"]
-    return {maker: frozenset(words.split()) for maker, words in brands.items()}
+    tables = _read_tables()
+    return {name: frozenset(table["brands"].split()) for name, table in tables.items()}
 
 
 def _format_examples(gpus: Iterable[Product]) -> str:
@@ -337,7 +345,7 @@ def _suggest_names(text: str) -> str | None:
     """Return the known GPU names that are most similar to a name."""
     from difflib import get_close_matches  # rarely needed
 
-    for maker in load_gpus()["brands"]:
+    for maker in _load_brands():
         text = " ".join(_split_words(text, maker))
     names = {" ".join(words): gpu.full_name for gpu, words in _load_entries()}
     near = get_close_matches(text, names, n=3, cutoff=_NEAR)

@@ -25,8 +25,8 @@ from gpuinstall.catalog.drivers import Drivers, load_drivers
 
 _Row = dict[str, Any]
 
-OTHER_KINDS = tuple(row.kind for row in BACKEND_ROWS[1:])
-"""The kinds of builds with their own file, such as ``builds_rocm.toml``."""
+OTHER_KINDS = {row.kind: row.name for row in BACKEND_ROWS[1:]}
+"""The vendor of each kind of builds with an own file, such as ``amd.toml``."""
 
 
 @cache
@@ -55,7 +55,7 @@ def parse_catalog(
         companions=_parse_companions(builds),
         settled_python=builds["settled_python"]["version"],
         further={kind: partial(rows.builds_of_kind, kind) for kind in OTHER_KINDS},
-        chips=data_files.read_chips,
+        chips=data_files.read_vendor,
         cuda_names=_load_cuda_names,
         driver_commands=_create_driver_commands,
     )
@@ -125,7 +125,7 @@ class Rows:
 
         Each row of such a file describes a minor release of torch.
         """
-        for row in data_files.read_data(f"builds_{kind}.toml")["builds"]:
+        for row in data_files.read_vendor(OTHER_KINDS[kind])["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):
                     yield from self._create_gpu_builds(row, torch)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quote_word
+from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog.data_files import read_data
+from gpuinstall.catalog.data_files import read_data, read_vendor
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
     find_common_python,
@@ -35,8 +36,11 @@ _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 def _read_templates() -> dict[str, Any]:
-    """Read the Dockerfile templates."""
-    return read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
+    """Read the Dockerfile templates, with the options for each vendor."""
+    templates = read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
+    for row in BACKEND_ROWS[1:]:
+        templates["access"][row.kind] = read_vendor(row.name)["access"]
+    return templates
 
 
 def format_dockerfile(

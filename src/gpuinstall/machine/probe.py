@@ -10,14 +10,10 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
-from gpuinstall.machine.amd.prober import AmdProber
-from gpuinstall.machine.apple.prober import AppleProber
 from gpuinstall.machine.bus import read_pci
 from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.host import read_host
-from gpuinstall.machine.intel.prober import IntelProber
 from gpuinstall.machine.jetson import read_jetson
-from gpuinstall.machine.nvidia.prober import NvidiaProber
 from gpuinstall.machine.prober import (
     MachineFacts,
     Preflight,
@@ -28,13 +24,10 @@ from gpuinstall.machine.prober import (
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import create_findings
-from gpuinstall.machine.vendors import FIRST_VENDOR
+from gpuinstall.machine.vendors import FIRST_VENDOR, load_classes
 
-PROBERS: tuple[Prober, ...] = (
-    NvidiaProber(),
-    AmdProber(),
-    IntelProber(),
-    AppleProber(),
+PROBERS: tuple[Prober, ...] = tuple(
+    prober() for prober in load_classes("prober").values()
 )
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.catalog import data_files
 from gpuinstall.machine.prober import format_gpus
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.failures.problems import FixContext
 
-SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
+SYMPTOMS = [
+    str(Path(__file__).parent / name / "symptoms.toml")
+    for name in (".", *(row.name for row in VENDOR_ROWS[1:]))
+]
+"""The files of symptoms: NVIDIA and any machine, then other vendors."""
 KnownFacts = Mapping[str, Any]
 """Facts about a machine, by name. A known fact has a true value."""
 
@@ -51,8 +57,10 @@ class Symptom(Value):
 @cache
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
     """Load the rows of ``symptoms.toml`` by subject, in file order."""
-    table = data_files.read_data(SYMPTOMS)
-    return dict(read(dict[str, tuple[Symptom, ...]], table, "symptoms"))
+    tables = chain.from_iterable(
+        data_files.read_data(name).items() for name in SYMPTOMS
+    )
+    return dict(read(dict[str, tuple[Symptom, ...]], dict(tables), "symptoms"))
 
 
 def symptoms(

@@ -1,19 +1,17 @@
 """Supported GPU vendors, and the vendor of each GPU.
 
 ``VENDORS`` contains the rules that select builds, and ``PROBERS`` in ``probe.py``
-detect GPUs. No other module depends on a vendor.
+detect GPUs. Both are loaded from the folder of each vendor. No other module depends on
+a vendor.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import CPU
-from gpuinstall.machine.amd.rules import AmdRules
-from gpuinstall.machine.apple.rules import AppleRules
-from gpuinstall.machine.intel.rules import IntelRules
-from gpuinstall.machine.nvidia.rules import NvidiaRules
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,9 +23,17 @@ if TYPE_CHECKING:
 _PCI_IDS = {row.pci_id: row.name for row in VENDOR_ROWS}
 """GPU vendors by PCI vendor ID."""
 
-VENDORS: dict[str, type[Rules]] = {
-    rules.vendor: rules for rules in (NvidiaRules, AmdRules, IntelRules, AppleRules)
-}
+
+def load_classes(part: str) -> dict[str, Any]:
+    """Load a class of each vendor: ``IntelRules`` from ``intel/rules.py``."""
+    classes = {}
+    for row in VENDOR_ROWS:
+        module = import_module(f"gpuinstall.machine.{row.name}.{part}")
+        classes[row.name] = getattr(module, row.name.title() + part.title())
+    return classes
+
+
+VENDORS: dict[str, type[Rules]] = load_classes("rules")
 """Rules by vendor. The first vendor with a GPU is selected."""
 
 FIRST_VENDOR = next(iter(VENDORS))

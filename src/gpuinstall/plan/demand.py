@@ -191,7 +191,7 @@ def _parse_backend(tag: str) -> Backend:
         raise UsageError(
             "backend-malformed",
             f"{tag!r} is not a backend such as cu126 or cpu",
-            hint="Use a backend such as cu126, rocm7.2, xpu, or cpu",
+            hint="gpuinstall plan --all   # lists the builds and their backends",
         )
     return backend
 

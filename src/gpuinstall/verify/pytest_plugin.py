@@ -7,6 +7,10 @@ from collections.abc import Generator
 
 import pytest
 
+from gpuinstall.base.vendors import BACKEND_ROWS
+
+_KINDS = tuple(row.kind for row in BACKEND_ROWS)
+"""Names of modules in torch, of which some exist."""
 USED = ("gpu", "used")
 """The user property of tests that ran on a GPU."""
 
@@ -31,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def count_allocations() -> int:
     """Return the number of GPU memory allocations that torch has counted."""
     torch = sys.modules.get("torch")
-    devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
+    devices = [getattr(torch, kind, None) for kind in _KINDS]
     running = [
         device
         for device in devices

@@ -8,7 +8,7 @@ import tomli
 from gpuinstall.catalog import data_files
 from gpuinstall.machine.symptoms import SYMPTOMS
 
-PARSED = ["builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS]
+PARSED = ["builds.toml", "drivers.toml", "gpus.toml", *SYMPTOMS]
 
 
 @pytest.mark.parametrize("name", PARSED)

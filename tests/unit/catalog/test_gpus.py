@@ -80,7 +80,7 @@ SHARED = {"m4", "840m"}
 
 
 def bare(name):
-    brands = load_gpus()["brands"]["nvidia"].split()
+    brands = load_gpus()["brands"].split()
     return " ".join(word for word in name.split() if word.lower() not in brands)
 
 

@@ -10,8 +10,8 @@ from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.machine import symptoms
 
 ROOM = Path(symptoms.__file__).parent
-TABLE = tomli.loads((ROOM / "symptoms.toml").read_text("utf-8"))
-ROWS = [row for rows in TABLE.values() for row in rows]
+TABLES = [tomli.loads(Path(name).read_text("utf-8")) for name in symptoms.SYMPTOMS]
+ROWS = [row for table in TABLES for rows in table.values() for row in rows]
 
 
 def computed_names():

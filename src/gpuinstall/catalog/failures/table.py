@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.catalog import data_files
 
 # A named group, (?P<it>…), is not a macro.
@@ -26,7 +27,7 @@ GROUPS = (
     "wheel",
     "libraries",
     "runtime",
-    "makers",
+    *(row.name for row in VENDOR_ROWS[1:]),
     "symptoms",
 )
 

@@ -50,7 +50,7 @@ class KfdNode(Value):
     product: str | None
     memory_bytes: int
     chip: Mapping[str, Any]
-    """The row of the GPU's chip in ``gpus_amd.toml``."""
+    """The row of the GPU's chip in ``amd.toml``."""
 
     @property
     def is_integrated(self) -> bool:
@@ -87,7 +87,7 @@ def _read_node(source: Source, folder: str) -> KfdNode | None:
         render=source.access(f"/dev/dri/{drm}"),
         product=_read_line(source, f"/sys/class/drm/{drm}/device/product_name"),
         memory_bytes=_read_memory(source, f"{folder}/mem_banks"),
-        chip=find_chip(data_files.read_chips("amd"), architecture),
+        chip=find_chip(data_files.read_vendor("amd"), architecture),
     )
 
 
@@ -151,7 +151,7 @@ class AmdProber(Prober):
 @cache
 def _has_builds(architecture: str) -> bool:
     """Return whether any ROCm build of torch has ever supported a chip."""
-    builds = data_files.read_data("builds_rocm.toml")["builds"]
+    builds = data_files.read_vendor("amd")["builds"]
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
@@ -197,7 +197,7 @@ def _find_windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
         # An example is "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.product or "")
         product = " ".join(name.removeprefix("AMD ").split())
-        for row in data_files.read_chips("amd")["chips"]:
+        for row in data_files.read_vendor("amd")["chips"]:
             if product in row["products"]:
                 yield Gpu(
                     index,

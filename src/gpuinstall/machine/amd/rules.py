@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SPLIT = (7, 14)
 """The first ROCm version with separate library packages, including an sdist.
 
-See ``builds_rocm.toml``.
+See ``amd.toml``.
 """
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
@@ -32,7 +32,7 @@ def find_chip(table: _Table, architecture: str | None) -> _Table:
 
 
 class AmdRules(Rules):
-    """Rules for one machine's AMD GPUs, from ``gpus_amd.toml``."""
+    """Rules for one machine's AMD GPUs, from ``amd.toml``."""
 
     vendor = AMD.name
     name = AMD.label

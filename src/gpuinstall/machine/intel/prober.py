@@ -29,7 +29,7 @@ class XeCard(NamedTuple):
 
     device: PciDevice
     chip: Mapping[str, Any]
-    """The row in ``gpus_intel.toml`` that describes the GPU's chip."""
+    """The row in ``intel.toml`` that describes the GPU's chip."""
 
 
 def _find_supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
@@ -41,7 +41,7 @@ def _find_supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
     vendors = {device.vendor for device in facts.devices}
     has_others = not vendors <= {"intel", "other"}
     for device in facts.cards("intel"):
-        for chip in data_files.read_chips("intel")["chips"]:
+        for chip in data_files.read_vendor("intel")["chips"]:
             is_idle = has_others and chip.get("integrated")
             if device.model in chip["pci"].split() and not is_idle:
                 yield XeCard(device, chip)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class IntelRules(Rules):
-    """Rules for one machine's Intel GPUs, from ``gpus_intel.toml``."""
+    """Rules for one machine's Intel GPUs, from ``intel.toml``."""
 
     vendor = INTEL.name
     name = INTEL.label

@@ -57,7 +57,7 @@ class CheckContext(NamedTuple):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is a GPU of ``torch.cuda`` or ``torch.xpu``."""
+        """Whether torch has a module for the GPU, such as ``torch.cuda``."""
         return self.device not in WITHOUT_MODULE
 
     @property
@@ -85,7 +85,7 @@ class CheckContext(NamedTuple):
             raise Skip(f"{user} requires compute capability {major}.{minor}")
 
     def free_bytes(self) -> int | None:
-        """Return the free bytes of the GPU, or None on some Intel GPUs."""
+        """Return the free bytes of the GPU, or None if unknown."""
         try:
             free, _total = self.gpu.mem_get_info()
         except (AttributeError, NotImplementedError, RuntimeError) as error:

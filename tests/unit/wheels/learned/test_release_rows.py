@@ -72,10 +72,10 @@ def test_printed_rows_do_not_contradict_each_other():
             CompanionRow("torchaudio", "2.99.0", None, ("3.12",), ("linux_x86_64",)),
         ],
     )
-    kind = DATA.with_name("builds_rocm.toml").read_text("utf-8")
+    kind = DATA.with_name("amd.toml").read_text("utf-8")
     files = {
         "builds.toml": extend_catalog(DATA.read_text("utf-8"), found),
-        "builds_rocm.toml": extend_kind(kind, "rocm", found),
+        "amd.toml": extend_kind(kind, "rocm", found),
     }
 
     def read(name):
@@ -84,7 +84,7 @@ def test_printed_rows_do_not_contradict_each_other():
     assert [*find_errors(read)] == []
     release = Rows(read("builds.toml")).releases["9.1.0"]
     assert (release.torchvision, release.torchaudio) == (("0.99.0",), ("2.99.0",))
-    assert read("builds_rocm.toml")["builds"][-1]["torch"] == "9.1"
+    assert read("amd.toml")["builds"][-1]["torch"] == "9.1"
 
 
 def test_known_release_is_not_printed():

@@ -356,8 +356,8 @@ class OlderReleaseSearch:
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
-            is_read = row.is_whole or found.is_settled
-            if not is_read and (warning or not is_known):
+            is_known = is_known or found.is_settled
+            if not row.is_whole and (warning or not is_known):
                 why_unread = "it was inspected only in part"
                 return Trial(_create_skipped_fact(wheel, why_unread), None)
         return Trial(fact, runs=True)

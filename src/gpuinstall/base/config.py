@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from gpuinstall.base.files import (
     read_document,
 )
 from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import TextOrigin, parse_requirement
+from gpuinstall.base.requirement import (
+    TextOrigin,
+    normalize_name,
+    parse_requirement,
+)
 from gpuinstall.base.shapes import PYPROJECT, ShapeError, check_shape
 from gpuinstall.base.values import Value, replace
 
@@ -41,8 +45,12 @@ _REQUIREMENTS = TextOrigin("pyproject.toml", "[tool.gpuinstall] requirements")
 _KEYS = {name.replace("_", "-"): name for name in _Settings.__struct_fields__}
 
 
-def read_config(folder: Path) -> Request:
+def read_config(folder: Path, groups: Collection[str] = ()) -> Request:
     """Read the request from the project settings in a folder.
+
+    Args:
+        folder: The folder.
+        groups: The requested dependency groups.
 
     Raises:
         UsageError: The settings are malformed.
@@ -63,15 +71,20 @@ def read_config(folder: Path) -> Request:
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
         raise _malformed(f"cannot be read: {reason}", format_link_hint(error)) from None
     with hide_linked_text(project):
-        return parse_config(pyproject, version)
+        return parse_config(pyproject, version, groups)
 
 
-def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
+def parse_config(
+    pyproject: Mapping[str, Any],
+    python_version: str = "",
+    groups: Collection[str] = (),
+) -> Request:
     """Parse the request in a pyproject.toml and a ``.python-version``.
 
     Args:
         pyproject: The parsed document. Empty if the file does not exist.
         python_version: The text. Empty if the file does not exist.
+        groups: The requested dependency groups.
 
     Raises:
         UsageError: A setting is malformed.
@@ -97,7 +110,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
     own = pyproject.get("project", {}).get("requires-python")
-    pythons = [own or _read_poetry_python(poetry), *_find_group_pythons(tool)]
+    pythons = [own or _read_poetry_python(poetry), *_find_group_pythons(tool, groups)]
     required = ",".join(filter(None, pythons)) or None
     pinned = _find_first_python(python_version)
     python = settings.python or pinned or required
@@ -142,12 +155,14 @@ def _find_first_python(python_version: str) -> str | None:
     return line[1] or line[2] if line else None
 
 
-def _find_group_pythons(tool: Mapping[str, Any]) -> Iterator[str]:
-    """Yield requires-python of uv's default groups."""
+def _find_group_pythons(
+    tool: Mapping[str, Any], groups: Collection[str]
+) -> Iterator[str]:
+    """Yield requires-python of uv's default groups and of requested ones."""
     uv = tool.get("uv", {})
     defaults = uv.get("default-groups", ["dev"])
     for name, group in uv.get("dependency-groups", {}).items():
-        if defaults == "all" or name in defaults:
+        if defaults == "all" or name in defaults or normalize_name(name) in groups:
             yield group.get("requires-python", "")
 
 

@@ -40,8 +40,6 @@ _METADATA = (
     r"|[\w-]+\.txt|not-zip-safe|zip-safe"
 )
 """Metadata files that installers and setuptools write."""
-_OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
-"""A path in RECORD outside the packages folder, such as a script."""
 
 
 class RecordedFile(NamedTuple):
@@ -87,17 +85,13 @@ class InstalledPackage(Value):
         """Return the files that RECORD lists."""
         return _parse_record(_read_text(self.record / "RECORD"))[0]
 
-    def read_files(self) -> tuple[RecordedFile, ...]:
-        """Return the files in the packages folder that RECORD lists."""
-        return _parse_inside(_read_text(self.record / "RECORD"))
-
     def read_entry_points(self) -> str:
         """Return the text of ``entry_points.txt``, empty if it is missing."""
         return _read_text(self.record / "entry_points.txt")
 
     def has_native_code(self) -> bool:
         """Return whether the package has compiled code."""
-        return any(_NATIVE.search(file.path) for file in self.read_files())
+        return any(_NATIVE.search(file.path) for file in self.read_record())
 
     def has_address(self) -> bool:
         """Return whether the package was installed from a URL (PEP 610)."""
@@ -244,13 +238,6 @@ def _parse_requirements(header: str) -> tuple[Requirement, ...]:
         with suppress(InvalidRequirement):
             requirements.append(parse_standard_requirement(text))
     return tuple(requirements)
-
-
-@cache
-def _parse_inside(text: str) -> tuple[RecordedFile, ...]:
-    """Parse the rows of a RECORD file with paths in the packages folder."""
-    rows, _ = _parse_record(text)
-    return tuple(row for row in rows if not _OUTSIDE.match(row.path))
 
 
 @cache

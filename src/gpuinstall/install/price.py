@@ -68,21 +68,16 @@ class SizeEstimate(Value):
 
     missing: Mapping[LockedFile, int]
     """Sizes of files to download; 0 if unknown."""
-    wheels: Mapping[Path, int] = {}
-    """The size of wheels to unpack, which is the least size of their files.
+    unpacked: Mapping[Path, int] = {}
+    """The estimated size of the unpacked files by folder.
 
-    The keys are folders on separate file systems: uv's cache and the environment.
+    The folders are on separate file systems: uv's cache and the environment.
     """
 
     @property
     def download_size(self) -> int:
         """The total number of bytes to download."""
         return sum(self.missing.values())
-
-    @property
-    def unpacked(self) -> dict[Path, int]:
-        """The estimated size of the unpacked files by folder."""
-        return {folder: int(UNPACKED * size) for folder, size in self.wheels.items()}
 
     def check(self, reporter: Reporter) -> None:
         """Compare the unpacked sizes with the free space.
@@ -100,7 +95,7 @@ class SizeEstimate(Value):
             if size <= free:
                 continue
             text = f"about {format_size(size)} required, {format_size(free)} free"
-            if self.wheels[folder] <= free:
+            if size <= UNPACKED * free:
                 reporter.warn(f"{display_path(folder)} may lack space: {text}")
                 continue
             raise InstallationError(
@@ -460,9 +455,8 @@ def estimate_sizes(
     if _read_device_id(venv) != _read_device_id(cache):
         # uv copies cached files to another file system.
         wheels[venv] = sum(sizes.values())
-    return SizeEstimate(
-        missing, {folder: size for folder, size in wheels.items() if size}
-    )
+    unpacked = {folder: int(UNPACKED * size) for folder, size in wheels.items() if size}
+    return SizeEstimate(missing, unpacked)
 
 
 def _find_cached_wheels(files: Collection[LockedFile], cache: Path) -> set[LockedFile]:

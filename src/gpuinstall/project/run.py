@@ -248,7 +248,10 @@ def read_project(
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
     offline = settings.request.sourcing.offline
-    config = read_config(folder)
+    parts = [part for file, part in map(split_part, settings.files) if file == PROJECT]
+    config = read_config(
+        folder, [one.name for one in parts if one and one.kind == "group"]
+    )
     sources = _read_configured_sources(settings, folder, config)
     with fetch_included_files(reporter, offline=offline):
         contents = read_contents(

@@ -83,7 +83,7 @@ def _find_implicit_packages(
     for package in packages:
         if _PLUGINS in package.read_entry_points() or (
             package.name not in _ROOTS
-            and any(file.path in names for file in package.read_files())
+            and any(file.path in names for file in package.read_record())
         ):
             yield package.name
 
@@ -157,7 +157,7 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
 
 def _find_main_module(package: InstalledPackage) -> str:
     """Return the module named after the package, or its first module."""
-    matches = (_MODULE.fullmatch(file.path) for file in package.read_files())
+    matches = (_MODULE.fullmatch(file.path) for file in package.read_record())
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)
     # A package without a folder is a single module, whose exact name is in the name of the .dist-info folder.
@@ -180,7 +180,7 @@ def find_modified_files(torch: FoundTorch, names: Collection[str]) -> Iterator[s
             continue
         # Files that the installer generated have no digest.
         digests = {
-            file.path: file.digest for file in package.read_files() if file.digest
+            file.path: file.digest for file in package.read_record() if file.digest
         }
         for path, digest in digests.items():
             found = ""

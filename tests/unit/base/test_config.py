@@ -72,6 +72,7 @@ def test_required_python_includes_default_dependency_groups():
     for malformed in ({"dev": "3.12"}, {"dev": {"requires-python": 3}}):
         with pytest.raises(UsageError):
             parse_config({"tool": {"uv": {"dependency-groups": malformed}}})
+    assert parse_config(document, "", ["docs"]).python == ">=3.11,>=3.12,>=3.13"
     uv = {"dependency-groups": groups, "default-groups": ["docs"]}
     assert parse_config({"tool": {"uv": uv}}).python == ">=3.13"
 

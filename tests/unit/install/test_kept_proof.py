@@ -250,7 +250,7 @@ def test_unchanged_torch_keeps_its_verification(venv):
         shutil.copytree(venv, new, symlinks=True, copy_function=os.link)
         for package in read_packages([new / SITE]):
             if package.name == goes:
-                for file in package.read_files():
+                for file in package.read_record():
                     (new / SITE / file.path).unlink()
                 package.record.rmdir()
         for arriving, facts in comes.items():

@@ -291,7 +291,7 @@ def _check_sources(
     report_builds(builds, site, session.reporter)
     _report_local_wheels(fit, comes, project)
     check_builds(builds, site, here=True)
-    if lock.local_only_packages:
+    if lock.local_only_packages and not session.sourcing.wheels:
         packages = ", ".join(lock.local_only_packages)
         session.reporter.warn(
             f"{lock.name} has packages from files on this machine: {packages}"
@@ -429,23 +429,22 @@ def estimate_sizes(
     cache = session.find_uv_cache()
     check_cache(cache, session.reporter)
 
+    near = {file: find_local_file(file, given) for file in files}
+    present = {file for file, path in near.items() if path and isfile(path)}
+
     def size(file: LockedFile) -> int:
-        near = find_local_file(file, given)
-        if near:
-            return near.stat().st_size if isfile(near) else 0
+        path = near[file]
+        if path:
+            return path.stat().st_size if file in present else 0
         with suppress(UnreachableError):
             return listed.get(file.url) or session.client.head(file.url).size or 0
         return 0
 
     sizes = dict(zip(files, map_concurrently(size, files), strict=True))
     cached = _find_cached_wheels(files, cache)
-    missing = {
-        file: size
-        for file, size in sizes.items()
-        if file not in cached and not find_local_file(file, given)
-    }
+    missing = {file: sizes[file] for file in files if file not in cached | present}
     if given and missing:
-        names = join_names([file.package for file in missing])
+        names = ", ".join(file.package for file in missing)
         outcome = "cannot be" if session.sourcing.offline else "are"
         session.reporter.warn(
             f"packages not in {given} {outcome} downloaded: {names}; "

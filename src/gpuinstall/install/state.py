@@ -688,7 +688,11 @@ class InstallState(Value):
         if "folder-not-trusted" in codes:
             hint = TRUST
         elif "lock-traversal" in codes:
-            hint = f"Add --wheels with a folder that has the file\n{LIST}"
+            add = "Add --wheels with a folder that has the file"
+            if self.gate and self.gate.wheels:
+                folder = quote_word(self.gate.wheels)
+                add = f"gpuinstall lock download {folder}   # on the machine that wrote the lock"
+            hint = f"{add}\n{LIST}"
         return LockError(
             "lock-does-not-fit",
             "no lock file in this folder fits this machine",

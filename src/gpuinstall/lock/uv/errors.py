@@ -24,6 +24,8 @@ from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, network_hint
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
 """The error code if no source of PyTorch packages lists a package."""
+DAMAGED_FILE = {"file-damaged", "hash-mismatch"}
+"""The error codes if the content of a file is wrong."""
 
 _LONGEST = 1200
 """Maximum length of uv's message, to limit an error to 1,500 characters."""
@@ -171,8 +173,8 @@ _SYSTEM_ERRORS = (
     _ErrorPattern(
         r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",
         "file-damaged",
-        "{package} was damaged during the download",
-        "Run it again; if it fails again, the file is damaged on the server, or in the folder of --wheels",
+        "{package} is damaged",
+        "Run it again; if it fails again, the file is damaged on the server",
     ),
 )
 _REQUEST_ERRORS = (

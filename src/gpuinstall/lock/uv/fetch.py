@@ -30,13 +30,14 @@ from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import SourceKind, file_path, parse_source
 from gpuinstall.base.removal import scratch_folder, tree_size
 from gpuinstall.base.requirement import is_http_url
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, find_given_file
-from gpuinstall.lock.uv.errors import explain_installation
+from gpuinstall.lock.uv.errors import DAMAGED_FILE, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
 
@@ -422,7 +423,22 @@ class LockInstaller(Value):
                     "complete files are in uv's cache and will not be downloaded again"
                 )
                 raise TransferInterrupted(message) from None
+            except InstallationError as error:
+                self._explain_local_files(error)
+                raise
         return lock
+
+    def _explain_local_files(self, error: InstallationError) -> None:
+        """Add the missing files and the command that downloads them."""
+        is_offline = error.code == "offline"
+        if is_offline and self.missing:
+            names = ", ".join(file.name for file in self.missing)
+            error.evidence = f"not on this machine: {names}"
+        if is_offline or (self.wheels and error.code in DAMAGED_FILE):
+            folder = quote_word(self.wheels or "wheels")
+            error.hint = f"gpuinstall lock download {folder}   # with a network"
+            if not self.wheels:
+                error.hint += "; then add --wheels wheels"
 
     def create_private_lock(self, default: str | None) -> str:
         """Return the lock file for uv.

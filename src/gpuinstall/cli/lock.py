@@ -13,10 +13,11 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import format_count, join_names
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog import Catalog
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
-from gpuinstall.export.needs import find_machine_needs
+from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 from gpuinstall.install.environment_lock import lock_files_mutex
 from gpuinstall.lock.check import check_locks
 from gpuinstall.lock.file.lock import Lock, find_different_versions, format_versions
@@ -139,8 +140,10 @@ def _write_locks(
         status = "not written" if written.status == "stale" else written.status
         text = f"{packages}, {written.lock.pinning_description} ({status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
-    if len(made) > 1:
+    if len(made) > 1 or project.settings.machine:
         rows += _generate_support_rows(made, project.catalog)
+    for text in _find_lost_gpus(made, project):
+        options.terminal.warn(text)
     split = find_different_versions(made)
     rows += [("Differs", f"{name} {format_versions(split[name])}") for name in split]
     data = {"locks": [written.to_dict() for written in locks], "differences": split}
@@ -152,10 +155,33 @@ def _write_locks(
 def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
     """Yield the GPUs and drivers that each lock file supports."""
     for lock in locks:
-        with suppress(UsageError):  # an unknown build
-            for needs in find_machine_needs(lock, catalog):
-                for gpus in needs.gpu_texts if needs.maker else ():
-                    yield "Supports", f"{lock.target}: {gpus}"
+        for needs in _find_needs(lock, catalog):
+            for gpus in needs.gpu_texts if needs.maker else ():
+                yield "Supports", f"{lock.target}: {gpus}"
+
+
+def _find_lost_gpus(locks: Iterable[Lock], project: Project) -> Iterator[str]:
+    """Yield warnings about GPUs that only the previous lock files support."""
+    previous = {lock.name: lock for lock in project.contents.locks.valid}
+    for lock in locks:
+        before = previous.get(lock.name)
+        if before and before.record.torch != lock.record.torch:
+            lost = _list_gpus(before, project.catalog)
+            lost -= _list_gpus(lock, project.catalog)
+            if lost:
+                codes = join_names(sorted(lost, key=version_key))
+                yield f"{lock.name} no longer supports GPU architecture {codes}; lock with --gpu for these GPUs"
+
+
+def _list_gpus(lock: Lock, catalog: Catalog) -> set[str]:
+    found = _find_needs(lock, catalog)
+    return {code for needs in found for gpus in needs.gpus for code in gpus.codes}
+
+
+def _find_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
+    with suppress(UsageError):  # an unknown build
+        return find_machine_needs(lock, catalog)
+    return []
 
 
 @define_command(

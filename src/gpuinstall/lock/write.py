@@ -171,6 +171,9 @@ def _find_current_locks(
         chosen = find_best_lock(verdicts, *needs)
         if chosen is None:
             return []
+        best = one.outcome
+        if best.choice and not chosen.plan.covered_gpus >= best.covered_gpus:
+            return []
         lock = chosen.lock
         # The same requirements may now be in other files.
         if compare_requests(lock.record, Record.from_request(one.request)).files:

@@ -38,7 +38,8 @@ class HostCache(Value):
     def has(self, host: str) -> bool:
         """Return whether a host was added in the last five minutes."""
         with suppress(OSError):
-            return time() - self._file(host).stat().st_mtime <= FORGET_S
+            age = time() - self._file(host).stat().st_mtime
+            return bool(host) and age <= FORGET_S
         return False
 
     def _file(self, host: str) -> Path:

@@ -338,13 +338,6 @@ def update_builds(
     return tuple(update_builds)
 
 
-def exclude_torch_index(catalog: Catalog, machine: Machine) -> Catalog:
-    """Return a catalog in which the torch index is unreachable."""
-    listing = Listing((), frozenset(), index_answers=False)
-    platform = platform_name(machine.os, machine.arch)
-    return replace(catalog, builds=update_builds(catalog.builds, listing, platform))
-
-
 def listed_companions(
     listing: Listing,
     platform: str,

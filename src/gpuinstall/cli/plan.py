@@ -64,7 +64,7 @@ def plan_command(options: CommandOptions) -> Outcome:
             if options.gpu_names:
                 minimum = find_minimum_cuda(plan, machine, requested, project.catalog)
             reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
-            silent = () if kept else _find_silent_index(plan, requested, project)
+            silent = () if kept else _find_silent_index(plan)
             warnings = (*plan.warnings, *silent)
             plan = replace(plan, reasons=reasons, warnings=warnings)
     if machine.driver and machine.driver.found_via == "assumed":
@@ -108,25 +108,13 @@ def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason |
     return Reason("torch-locked", message)
 
 
-def _find_silent_index(
-    plan: Plan, request: Request, project: Project
-) -> Iterator[Reason]:
+def _find_silent_index(plan: Plan) -> Iterator[Reason]:
     """Yield a warning if the torch index was unreachable a moment ago."""
-    choice, machine = plan.choice, project.machine
+    index = plan.choice.index or ""
     silent_hosts = HostCache(own_cache_folder() / "unreachable")
-    host = urlsplit(choice.index or "").netloc
-    if not host or not silent_hosts.has(host):
-        return
-    from gpuinstall.catalog.listing import exclude_torch_index  # slow to import
-
-    catalog = project.catalog.with_kind(choice.build.backend.kind)
-    without = exclude_torch_index(catalog, machine)
-    other = choose_locked_torch(machine, request, without).choice
-    result = f"select torch {other.build.name}" if other else "fail"
-    if project.sources.find_links:
-        result = "use the other sources"
-    message = f"{choice.index} was unreachable a moment ago; without it, install would {result}"
-    yield Reason("index-was-unreachable", message)
+    if silent_hosts.has(urlsplit(index).netloc):
+        message = f"{index} was unreachable a moment ago; install and lock would use the other sources"
+        yield Reason("index-was-unreachable", message)
 
 
 def _replace_relax_line(fix: str) -> str:

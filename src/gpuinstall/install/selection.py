@@ -62,14 +62,17 @@ def select_lock(
     if not is_managed:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
-    reason = _find_better_build(resolution, state)
-    if state.options.upgrade:
+    client = project.open_session().client
+    reason = None
+    if state.options.upgrade or "torch" in state.options.moving:
         from gpuinstall.plan.alternatives import find_newer_torch  # slow to import
 
         request = state.lock_request
         reason = find_newer_torch(
             resolution.plan, request.machine, request.request, request.catalog
         )
+    elif not client.was_unreachable(project.sources.torch_index):
+        reason = _find_better_build(resolution, state)
     explained = resolution.with_warnings((), filter(None, [reason]))
     return _add_lock(explained, state, project)
 

@@ -231,7 +231,7 @@ class Client:
         if url not in self._replaced and url.endswith("/"):
             raise InstallationError("page-replaced", f"{url} is not requested")
         page = self._replaced.get(url)
-        if self._silent_hosts.has(urlsplit(url).netloc):
+        if self.was_unreachable(url):
             return page or Page("", "", url, exists=False)
         return page
 
@@ -284,6 +284,10 @@ class Client:
     def unreachable(self, url: str) -> UnreachableError | None:
         """Return the first failure of a URL's host, if any."""
         return self._failures.get(urlsplit(url).netloc)
+
+    def was_unreachable(self, url: str) -> bool:
+        """Return whether a URL's host was unreachable in the last minutes."""
+        return self._silent_hosts.has(urlsplit(url).netloc)
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.

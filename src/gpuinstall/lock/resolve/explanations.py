@@ -150,7 +150,11 @@ class ResolutionExplanation:
 
     def _find_older_releases(self) -> Iterator[Reason]:
         reported = self._find_newer_facts()
+        moving = self._resolver_input.alternative.moving
         newest_releases = {**self._index.newest_releases()}
+        for package in moving.keys() - self._index.names():
+            releases = self._index.find_releases(package)
+            newest_releases.setdefault(package, next(iter(releases), None))
         # The message about a relaxed torch version also lists its companions.
         if not self._resolver_input.lock_request.request.relax:
             newest_releases |= self._index.find_newest_companions(
@@ -181,6 +185,14 @@ class ResolutionExplanation:
                 why = obstacle.why or self._explain_older(package)
                 sentence = f"{package} is {version} instead of {newest}"
                 sentence += f": {why}" if why else ""
+                yield Reason(PROGRAM_HELD_BACK, sentence)
+            elif moving.get(package) == self._versions[package]:
+                limits = [
+                    one for one in self._index.find_limits(package) if one.specifier
+                ]
+                allowed = join_names([*map(format_limit, limits)])
+                sentence = f"{package} {version} is the latest version"
+                sentence += f" for {allowed}" if allowed else ""
                 yield Reason(PROGRAM_HELD_BACK, sentence)
 
     def _explain_older(self, package: str) -> str:

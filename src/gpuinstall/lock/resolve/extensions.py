@@ -36,7 +36,6 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.lock.request.lock_sources import find_extension
 from gpuinstall.lock.resolve.resolver_input import (
-    PER_TARGET,
     ResolverInput,
     suggest_request_without,
 )
@@ -366,8 +365,6 @@ def _choose_files(
             try:
                 check_compilation(extension, choice, resolver_input)
             except NoBuildError as error:
-                if resolver_input.common:
-                    error.hint = f"{PER_TARGET}\n{error.hint}"
                 return chosen._replace(refusal=error)
     return chosen
 

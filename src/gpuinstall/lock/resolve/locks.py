@@ -43,8 +43,9 @@ from gpuinstall.lock.resolve.locked_pages import (
     create_locked_pages,
     limit_to_locked_torch,
 )
-from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
+from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_changed_request
 from gpuinstall.lock.resolve.resolver_input import (
+    TARGETS_DISAGREE,
     Alternative,
     Requests,
     create_inputs,
@@ -133,7 +134,7 @@ def resolve_locks(
     elif live[0].request.relax:
         outcome = resolve_relaxed(live, error, session, resolve_alternative)
     else:
-        suggest_relax(live, error, session, resolve_alternative)
+        suggest_changed_request(live, error, session, resolve_alternative)
         raise error
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
     _report_sources(outcome, reported, session)
@@ -302,6 +303,8 @@ def _explain_with_silence(
         return Conflict(conflict)
     if conflict is not silence and (conflict.why or conflict.evidence):
         silence.evidence = conflict.sentence
+    if conflict.code == TARGETS_DISAGREE:
+        silence.hint = f"{conflict.hint}\n{silence.hint}"
     raise silence
 
 
@@ -504,8 +507,10 @@ def create_locked_alternatives(
         return
     request = requests[0].request
     versions = _find_locked_versions(request, locks, moving)
+    moved = {name: versions.pop(name) for name in moving}
+    hashes = _find_locked_hashes(locks, moving)
     alternative = replace(
-        alternative, preferences=versions, hashes=_find_locked_hashes(locks, moving)
+        alternative, preferences=versions, moving=moved, hashes=hashes
     )
     torch = versions.get("torch")
     is_new = not moving and _has_new_programs(requests[0], locks)
@@ -564,7 +569,6 @@ def _find_locked_versions(
         if name not in versions:
             message = f"no lock in this folder has a package named {name}"
             raise UsageError("not-locked", message, hint="Check the name")
-        del versions[name]
     return versions
 
 

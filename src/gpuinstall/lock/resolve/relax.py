@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
@@ -26,7 +26,12 @@ from gpuinstall.lock.resolve.explanations import (
     TORCH_ADDED,
     shorten_explanation,
 )
-from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, create_inputs
+from gpuinstall.lock.resolve.resolver_input import (
+    PER_TARGET,
+    Alternative,
+    Requests,
+    create_inputs,
+)
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
@@ -119,15 +124,15 @@ def resolve_relaxed(
     raise refusal
 
 
-def suggest_relax(
+def suggest_changed_request(
     requests: Requests,
     refusal: GpuInstallError,
     session: Session,
     resolve: ResolveAlternative,
 ) -> None:
-    """Add ``--relax`` to the hint of an error if a relaxed request resolves.
+    """Add the changes of the request that resolve to the hint of an error.
 
-    The attempt reports and builds nothing.
+    The attempts report and build nothing.
 
     Args:
         requests: The request for each target.
@@ -135,17 +140,26 @@ def suggest_relax(
         session: The HTTP clients and caches.
         resolve: Resolves one alternative.
     """
+    attempts: list[tuple[Requests, Pins]] = []
     pins = _find_program_pins(requests)
     # uv would drop most pins of a frozen file, after minutes.
-    if not 0 < len(pins) <= MOST_PINS or refusal.code not in _REFUSALS_OF_PINS:
-        return
+    if 0 < len(pins) <= MOST_PINS and refusal.code in _REFUSALS_OF_PINS:
+        attempts.append((requests, pins))
+    is_common = len(requests) > 1 and not requests[0].request.newest_per_target
+    if is_common and isinstance(refusal, NoBuildError) and refusal.hint != PER_TARGET:
+        own = [one.with_request_changes(newest_per_target=True) for one in requests]
+        attempts.append((own, ()))
     sourcing = replace(session.sourcing, only_binary=True)
     quiet = replace(session, reporter=Reporter(), sourcing=sourcing)
-    with suppress(GpuInstallError):
-        outcome = resolve(requests, Alternative(optional_pins=pins), quiet)
-        if not isinstance(outcome, Conflict):
+    for changed, optional in attempts:
+        with suppress(GpuInstallError):
+            outcome = resolve(changed, Alternative(optional_pins=optional), quiet)
+            if isinstance(outcome, Conflict):
+                continue
             dropped = join_names([*map(str, outcome[0].relaxed.values())])
             hint = f"Run it again with --relax: a resolution exists without {dropped}"
+            if not optional:
+                hint = PER_TARGET
             refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
 
 

@@ -51,6 +51,9 @@ class Alternative(Value):
     preferences: Mapping[str, str] = field(default_factory=dict)
     """The versions to keep unless a requirement excludes them."""
 
+    moving: Mapping[str, str] = field(default_factory=dict)
+    """The locked versions of the only packages to upgrade."""
+
     pins: Mapping[str, str] = field(default_factory=dict)
     """The versions of torch-family packages to pin."""
 

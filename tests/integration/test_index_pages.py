@@ -1,6 +1,8 @@
 """Tests of the index pages that ``lock`` requests."""
 
 import json
+import threading
+from contextlib import suppress
 
 import pytest
 
@@ -24,6 +26,33 @@ def test_lock_requests_only_index_pages_it_needs(tmp_path):
     assert {name for _, name in packages} == {"torch", "triton"}
     # These backends have no code for the GPU.
     assert {backend for backend, _ in packages}.isdisjoint({"cu124", "cu126"})
+
+
+def test_lock_requests_first_pages_at_once(tmp_path):
+    served = tmp_path / "served"
+    catalog_index(served, ["2.14.1"], platforms=[LINUX], pythons=["3.12"])
+    make_wheel(served / "simple", "painter", "1.0", requires=["torch"])
+    first = {"/whl/cu126/", "/whl/cu126/triton/", "/simple/painter/"}
+    # Each of these responses waits until all pages have been requested.
+    together = threading.Barrier(len(first))
+    with SimulatedIndex(served) as index:
+        for host in index.hosts:
+            wait_for_others(host, first, together)
+        workshop = Workshop.made(tmp_path, index.environment())
+        workshop.succeed("lock", "painter", "--target", "cu126", "--python", "3.12")
+    assert not together.broken
+
+
+def wait_for_others(host, paths, together):
+    respond = host.respond
+
+    def wait(path, headers):
+        if path in paths and headers["user-agent"].startswith("gpuinstall"):
+            with suppress(threading.BrokenBarrierError):
+                together.wait(5)
+        return respond(path, headers)
+
+    host.respond = wait
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ from gpuinstall.lock.uv.project import (
     resolve_project,
 )
 from gpuinstall.sources.session import Session
+from gpuinstall.sources.web import Page
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
 
@@ -96,6 +97,24 @@ class PackageIndex:
         self._bindable = cache(self._read_bindable)
 
     # Pages.
+
+    def read_ahead(self) -> None:
+        """Request the pages that every resolution needs, all at once."""
+        family = self.resolver_input.catalog.family
+        known = family.union(self.resolver_input.files)
+        bound = self._needed_packages & family if self.has_own_source else ()
+        programs = [one.name for one in self.resolver_input.programs if not one.url]
+        reads: list[Callable[[], object]] = [
+            self.session.find_uv_cache,
+            self._listed,
+            *(partial(self._read_wheels, name) for name in bound),
+            *(
+                partial(self._read_program_page, name)
+                for name in programs
+                if name not in known
+            ),
+        ]
+        map_concurrently(lambda read: read(), reads)
 
     def names(self) -> frozenset[str]:
         """Return the packages that are bound to the sources of torch."""
@@ -366,11 +385,14 @@ class PackageIndex:
                 newest[requirement.name] = max(allowed)
         return newest
 
-    def _find_newest_release(self, name: str) -> Version | None:
+    def _read_program_page(self, name: str) -> Page | None:
         # Only uv applies dates and resolution modes.
         if not self.session.sources.selects_latest:
             return None
-        page = self.session.find_page_if_reachable(name)
+        return self.session.find_page_if_reachable(name)
+
+    def _find_newest_release(self, name: str) -> Version | None:
+        page = self._read_program_page(name)
         if page is None:
             return None
         newest = next(iter(self.find_releases(name)), None)

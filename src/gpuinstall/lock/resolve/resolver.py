@@ -73,6 +73,7 @@ class Resolver:
         sources = replace(sources, family_links=links)
         self.session = replace(session, sources=sources)
         self.index = PackageIndex(resolver_input, self.session)
+        self.index.read_ahead()
         self.inspector = ResolutionInspector(resolver_input, self.index)
         self._runs = 0
         # Check this first: resolving a package from the wrong index can run its code.

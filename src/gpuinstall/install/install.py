@@ -20,6 +20,7 @@ from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.environments.discarding import check_mounts
 from gpuinstall.environments.environment import (
     Marker,
     compute_script_digests,
@@ -78,7 +79,6 @@ from gpuinstall.install.state import (
     Action,
     InstallOptions,
     InstallState,
-    check_movable,
     check_previous,
     package_change,
     store_stamp,
@@ -308,7 +308,8 @@ def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
 
     place = planned.existing.paths
     if planned.change.is_rebuild:
-        check_movable(place, project.settings.command_folder)
+        place.check_working_folder(project.settings.command_folder, "replaced")
+        check_mounts(place.venv)
         check_previous(place, discards=planned.state.options.discard_previous)
     else:
         replaced = planned.existing.find_packages(planned.change.comes)

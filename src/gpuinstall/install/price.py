@@ -373,16 +373,6 @@ def find_builds(
     return [build for build in builds if build.package in names], site
 
 
-def announce_builds(
-    names: Collection[str], fit: CompatibleLock, project: Project
-) -> None:
-    """Report the packages to build, and the variables that builds receive."""
-    from gpuinstall.lock.uv.builds import report_builds
-
-    builds, site = find_builds(fit, names, project)
-    report_builds(builds, site, project.reporter)
-
-
 def find_requested_names(lock: Lock, project: Project) -> frozenset[str]:
     """Return the packages requested by the user and the folder's own files."""
     files = [

@@ -35,7 +35,6 @@ from gpuinstall.environments.damage import (
     has_same_folders,
     remember_folders,
 )
-from gpuinstall.environments.discarding import check_mounts
 from gpuinstall.environments.environment import (
     Marker,
     describe_changed_packages,
@@ -505,20 +504,6 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
             f"{previous}, {format_size(tree_size(previous))}, is an older environment and would be removed",
             hint="Run it again with --discard-previous",
         )
-
-
-def check_movable(paths: EnvironmentPaths, command_folder: Path | None = None) -> None:
-    """Check that the files of an environment can be moved.
-
-    Args:
-        paths: The environment, which this command has locked.
-        command_folder: The folder from which the command runs; None: the working folder.
-
-    Raises:
-        UsageError: The working folder, or a mount, is inside the environment.
-    """
-    paths.check_working_folder(command_folder, "replaced")
-    check_mounts(paths.venv)
 
 
 class PackageChange(Value):

@@ -47,14 +47,17 @@ from gpuinstall.install.price import (
     UNPACKED,
     PlannedInstallation,
     UnpackedPackages,
-    announce_builds,
     find_builds,
 )
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.resolve.members import find_missing_members
-from gpuinstall.lock.uv.builds import create_sync_settings, create_sync_variables
+from gpuinstall.lock.uv.builds import (
+    create_sync_settings,
+    create_sync_variables,
+    report_builds,
+)
 from gpuinstall.lock.uv.errors import find_mentioned_names
 from gpuinstall.lock.uv.fetch import (
     LockInstaller,
@@ -351,7 +354,8 @@ def _unpack_all(planned: PlannedInstallation, project: Project) -> CompatibleLoc
         names = find_required_names(planned.requested, installed) & introduced
         if not names:
             break
-        announce_builds(names, planned.fit, project)
+        builds, site = find_builds(planned.fit, names, project)
+        report_builds(builds, site, project.reporter)
     lock = _unpack_into_staging(introduced, planned, project, is_introduced=True)
     return replace(planned.fit, lock=lock)
 

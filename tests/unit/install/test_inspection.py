@@ -17,7 +17,6 @@ from gpuinstall.environments.records import record_environment
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.state import (
     check_folder,
-    check_movable,
     check_previous,
     compare_all_files,
     inspect_environment,
@@ -317,11 +316,11 @@ def test_environment_containing_working_directory_is_not_replaced(
 ):
     inside = paths.venv / folder
     inside.mkdir(parents=True)
-    check_movable(paths)
+    paths.check_working_folder(None, "replaced")
     refusal = "while you are inside it"
     with pytest.raises(UsageError, match=refusal) as typed:
-        check_movable(paths, inside)
+        paths.check_working_folder(inside, "replaced")
     assert typed.value.hint == f"cd {quote_word(paths.folder)}   # then run it again"
     monkeypatch.chdir(inside)
     with pytest.raises(UsageError, match=refusal):
-        check_movable(paths)
+        paths.check_working_folder(None, "replaced")

@@ -236,7 +236,7 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
     if is_about_torch or not refused.known.is_empty:
         alone = run_uv_without_facts(resolver.resolver_input, resolver.index)
         if isinstance(alone, Conflict):
-            added = _explain_added_torch(resolver)
+            added = _explain_added_torch(alone, resolver)
     if isinstance(alone, Conflict):
         added = added or _explain_by_glibc(resolver)
         return added or _explain_by_machine(alone, refused, resolver)
@@ -326,7 +326,7 @@ def _find_other_name(package: str, resolver: Resolver) -> str | None:
     return name
 
 
-def _explain_added_torch(resolver: Resolver) -> Conflict | None:
+def _explain_added_torch(conflict: Conflict, resolver: Resolver) -> Conflict | None:
     """Return the conflict if only the torch that gpuinstall adds causes it."""
     resolver_input = resolver.resolver_input
     requirements = resolver_input.lock_request.request.requirements
@@ -359,6 +359,9 @@ def _explain_added_torch(resolver: Resolver) -> Conflict | None:
         hint = (
             f"{create}\n{install}   # installs it without torch, and without gpuinstall"
         )
+    if "was filtered by `exclude-newer`" in conflict.why:
+        limits, reasons = "exclude-newer", [conflict.why]
+        hint = "Set exclude-newer to a later date"
     message = (
         f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
     )

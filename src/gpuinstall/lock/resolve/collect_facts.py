@@ -193,6 +193,9 @@ class Trial(NamedTuple):
     cause: str = ""
     """The code of the reason why the release is rejected."""
 
+    depth: Depth = Depth.WHOLE
+    """The depth to which the release was inspected."""
+
 
 class OlderReleaseSearch:
     """A search of the older releases of one package."""
@@ -285,36 +288,44 @@ class OlderReleaseSearch:
         last = -1
         stride = 1
         cause = self.cause
+        # The CUDA of a release is known before its GPU code is read.
+        depth = min(Depth(self.rejected.row.depth), self.deepest)
         unknown = 0
         while last + 1 < len(self.wheels):
             end = len(self.wheels)
             place = last + stride if last + stride < end else (last + end) // 2
-            trial = self._try_release(place)
+            trial = self._try_release(place, depth)
             if trial is None:
                 return None
             if trial.runs or trial.cause not in {"", cause}:
-                found = self._bisect(last, place, cause)
+                found = self._bisect(last, place, cause, depth)
                 if found is not None:
+                    place = found
+                    trial = self._try_release(found, self.deepest)
+                if trial is None or trial.runs:
                     return found
-                cause, stride = trial.cause, 1
+                cause, stride, depth = trial.cause or cause, 1, self.deepest
             unknown += trial.runs is None
             if self.rejections[cause] + unknown >= REJECTIONS:
                 stride *= 2
             last = place
         return None
 
-    def _bisect(self, rejected: int, older: int, cause: str) -> int | None:
+    def _bisect(
+        self, rejected: int, older: int, cause: str, depth: Depth
+    ) -> int | None:
         """Return the position of the latest release between two that runs.
 
         Args:
             rejected: The position of the last release rejected for a cause.
             older: The position of a release that runs or has another cause.
             cause: The code of the reason for the rejection.
+            depth: The depth to which releases are inspected.
         """
         found = older if self.trials[older].runs else None
         while older - rejected > 1:
             middle = (rejected + older) // 2
-            trial = self._try_release(middle)
+            trial = self._try_release(middle, depth)
             if trial is None:
                 break
             if trial.runs:
@@ -325,29 +336,33 @@ class OlderReleaseSearch:
                 rejected = middle
         return found
 
-    def _try_release(self, place: int) -> Trial | None:
-        """Inspect a release; return None if the read budget is exhausted."""
-        if place not in self.trials:
+    def _try_release(self, place: int, depth: Depth) -> Trial | None:
+        """Inspect a release; return None if the read budget is exhausted.
+
+        A release that runs is inspected again if the depth is greater.
+        """
+        trial = self.trials.get(place)
+        if trial is None or (trial.runs and trial.depth < depth):
             reader = self.inspector.index.reader
             if reader.is_limit_reached and self.deepest > Depth.METADATA:
                 return None
-            trial = self._inspect(self.wheels[place])
+            trial = self._inspect(self.wheels[place], depth)._replace(depth=depth)
             self.trials[place] = trial
             if trial.cause:
                 self.rejections[trial.cause] += 1
-        return self.trials[place]
+        return trial
 
-    def _inspect(self, wheel: Wheel) -> Trial:
-        """Inspect the wheel of a release."""
+    def _inspect(self, wheel: Wheel, depth: Depth) -> Trial:
+        """Inspect the wheel of a release to a depth."""
         try:
-            found = self._read(wheel)
+            found = self._read(wheel, depth)
         except InstallationError as error:
             return Trial(_create_skipped_fact(wheel, error.message), None)
         fact = create_wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
             cause = _find_rejection_code(found, self.resolution)
             return Trial(fact, runs=False, cause=cause)
-        if self.deepest is Depth.METADATA:
+        if depth < self.deepest or depth is Depth.METADATA:
             return Trial(fact, runs=True)
         why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
         if why:
@@ -362,10 +377,10 @@ class OlderReleaseSearch:
                 return Trial(_create_skipped_fact(wheel, why_unread), None)
         return Trial(fact, runs=True)
 
-    def _read(self, wheel: Wheel) -> Compatibility:
+    def _read(self, wheel: Wheel, depth: Depth) -> Compatibility:
         """Read a wheel until it is certain enough whether it runs."""
         steps = self.inspector.read(
-            wheel, self.resolution, self.known, self.deepest, self.builds
+            wheel, self.resolution, self.known, depth, self.builds
         )
         may_read_rest = self.inspector.index.reader.may_read_rest
         with closing(steps):

@@ -235,6 +235,9 @@ def find_intact_files(
     """
     intact = set[str]()
     for package in packages:
+        # Locating the 12,000 files of torch takes 30 ms.
+        if intact == names:
+            break
         times = InstallTimes.of(package)
         files = find_written_files(package, root)
         for name in files.keys() & names - intact:

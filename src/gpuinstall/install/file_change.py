@@ -128,7 +128,7 @@ def _find_modified_files(
     """
     # An empty RECORD after a power cut does not list itself.
     names = {name for name in present if not name.endswith("/RECORD")}
-    packages = {*old_packages, *read_packages(place.find_packages_folders())}
+    packages = [*old_packages, *read_packages(place.find_packages_folders())]
     # Replacing a file with an identical file loses no data.
     return {
         name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,6 @@ from gpuinstall.machine.symptoms import KnownFacts
 if TYPE_CHECKING:
     from gpuinstall.catalog.failures.problems import FixContext
 
-READERS: Mapping[str, Callable[[Source, MachineFacts], object]] = {
-    "on-disk": lambda source, facts: linux.has_module(source, facts.host.release),
-    "secure-boot": lambda source, _: linux.read_secure_boot(source),
-    "refused": lambda source, _: linux.describe_refused_nodes(source),
-    "shadow": linux.find_linux_libcuda,
-    "devices": lambda source, _: source.variable("NVIDIA_VISIBLE_DEVICES"),
-    "capabilities": lambda source, _: source.variable("NVIDIA_DRIVER_CAPABILITIES"),
-}
-"""Readers of facts that no library reports, by name in ``symptoms.toml``."""
-
 
 class NvidiaEvidence(Value):
     """Facts about the machine, its NVIDIA driver, and its NVIDIA GPUs."""
@@ -54,7 +44,7 @@ class NvidiaEvidence(Value):
     visible: str | None
     """The value of CUDA_VISIBLE_DEVICES."""
     read: KnownFacts
-    """The results of ``READERS``."""
+    """The results of ``linux.READERS``."""
 
     @property
     def shows_gpu(self) -> bool:
@@ -164,7 +154,7 @@ def read_evidence(source: Source, facts: MachineFacts) -> NvidiaEvidence:
         module=linux.parse_proc_version(source.text(linux.PROC_VERSION) or ""),
         windows_libraries=linux.has_windows_libraries(source),
         visible=source.variable("CUDA_VISIBLE_DEVICES"),
-        read={name: read(source, facts) for name, read in READERS.items()},
+        read={name: read(source, facts) for name, read in linux.READERS.items()},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import DriverVersion
@@ -108,3 +109,14 @@ def find_linux_libcuda(source: Source, facts: MachineFacts) -> str | None:
             if re.search(r"\.so\.[0-9]{3}\.", name):
                 return f"{folder}/{name}"
     return None
+
+
+READERS: Mapping[str, Callable[[Source, MachineFacts], object]] = {
+    "on-disk": lambda source, facts: has_module(source, facts.host.release),
+    "secure-boot": lambda source, _: read_secure_boot(source),
+    "refused": lambda source, _: describe_refused_nodes(source),
+    "shadow": find_linux_libcuda,
+    "devices": lambda source, _: source.variable("NVIDIA_VISIBLE_DEVICES"),
+    "capabilities": lambda source, _: source.variable("NVIDIA_DRIVER_CAPABILITIES"),
+}
+"""Readers of facts that no library reports, by name in ``symptoms.toml``."""

@@ -7,6 +7,7 @@ import pytest
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import DEFAULT_SOURCING
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
 from gpuinstall.lock.request.tools import (
     find_lock_settings,
@@ -148,7 +149,11 @@ def read(folder, name):
 def read_settings(folder, *more):
     """Read the settings of a folder's files."""
     listed = read_declaration(folder).listed.settings
-    settings = [*read_configuration(ENVIRONMENT, folder), *listed, *more]
+    settings = [
+        *read_configuration(ENVIRONMENT, folder, sourcing=DEFAULT_SOURCING),
+        *listed,
+        *more,
+    ]
     Sources().add_settings(settings, folder)
 
 

@@ -175,6 +175,7 @@ def reasons(folder, document):
             gate=None,
             has_others=True,
             for_lock=lambda _lock, _machine, request: request,
+            same=False,
         )
     except LockError as error:
         return [error.code]

@@ -22,7 +22,7 @@ from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import parse
-from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.declaration import declare_project, read_inputs
 from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.lock.request.pyproject import ProjectFile
@@ -193,7 +193,9 @@ def _lock(text):
     lock = parse("pylock.cu126.toml", text)
     target = Target("cu126")
     lock.is_sealed  # noqa: B018  reading it is the test
-    check_lock(lock, create_target_machine(target), Request(), frozen_catalog())
+    check_lock(
+        lock, create_target_machine(target, glibc=GLIBC), Request(), frozen_catalog()
+    )
 
 
 def _written(path, read):

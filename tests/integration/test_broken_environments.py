@@ -108,6 +108,7 @@ def examined(sources, tmp_path, monkeypatch):
             gate=None,
             reporter=silent,
             named=True,
+            stamp=None,
         ).findings
 
     return run

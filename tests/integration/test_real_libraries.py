@@ -190,7 +190,7 @@ def test_nvidia_smi_error_output_is_classified(libraries, tmp_path):
     program = root / "usr/lib/nvidia/current/nvidia-smi"
     said = run(root, tmp_path, program)
     here = Machine("linux", "x86_64", distribution=f"Debian {debian}")
-    causes = classify(said.out + said.err, here=here)
+    causes = classify(said.out + said.err, here)
     assert [cause.id for cause in causes][:1] == ["F04"], said.out
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import errno
 import os
-import reprlib
 import stat
 import sys
 from collections.abc import Iterator
@@ -304,13 +303,6 @@ def check_count(count: int, things: str, place: str) -> None:
     if count > MAX_ENTRIES:
         message = f"{place} has {count} {things}; at most {MAX_ENTRIES} are allowed"
         raise ValueError(message)
-
-
-def parse_text_list(value: object, key: str) -> list[str]:
-    """Return a list of strings. Raise ValueError for any other value."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return value
-    raise ValueError(f"{key} = {reprlib.repr(value)} is not a list of strings")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:

@@ -37,8 +37,6 @@ _PROCESSORS = {
     ("macos", "aarch64"): "arm64",
     ("windows", "aarch64"): "arm64",
 }
-VENDORS_WITH_FACTS = tuple(row.name for row in VENDOR_ROWS if row.has_facts)
-"""Vendors whose facts have a key of their own. NVIDIA uses ``driver``."""
 MAX_GPUS = 1024  # limits the processing of a malformed document
 
 
@@ -172,7 +170,7 @@ class Machine(Value):
     distribution: str | None = None
     signs: tuple[str, ...] = ()
     makers: Mapping[str, Mapping[str, Any]] = {}
-    """The facts about vendors in ``VENDORS_WITH_FACTS``, by vendor."""
+    """The facts about vendors with ``has_facts``, by vendor."""
 
     def __hash__(self) -> int:
         # A dict cannot be hashed, so ``makers`` is only compared.
@@ -218,9 +216,9 @@ class Machine(Value):
             known = {key: value for key, value in gpu.items() if value is not None}
             numbered.append({"index": position} | known)
         makers = {
-            maker: read(dict, body[maker], maker)
-            for maker in VENDORS_WITH_FACTS
-            if body.get(maker) not in (None, {})
+            row.name: read(dict, body[row.name], row.name)
+            for row in VENDOR_ROWS
+            if row.has_facts and body.get(row.name) not in (None, {})
         }
         machine = read_object(cls, {**body, "gpus": numbered, "makers": makers})
         # Plans refer to GPUs by index.

@@ -217,7 +217,7 @@ def compile_lock(
     python: Path,
     version: str,
     platform: str,
-    wheels_only: Iterable[str] = (),
+    wheels_only: Iterable[str],
 ) -> list[str]:
     """Return the command that resolves requirements files into a pylock.toml.
 

@@ -19,15 +19,18 @@ class Vendor(Value):
     kind: str = "cpu"
     """The kind of torch backend: ``cuda``, or ``cpu`` without an own one."""
     prefix: str = ""
-    """The prefix of the backend's tags: ``cu``."""
+    """The prefix of the backend's tags: ``cu``; empty if it is the kind."""
     version: str = ""
     """A pattern for the version in the backend's tags."""
     toolkit: str = ""
     """The name of the backend's toolkit in ``torch/version.py``."""
     has_facts: bool = False
-    """Whether a machine document has a key with facts of the vendor."""
+    """Whether a machine document has a key with facts of the vendor.
+
+    NVIDIA uses ``driver``.
+    """
     extras: tuple[str, ...] = ()
-    """Words in names of extras that select the backend, such as ``gpu``."""
+    """Further words in names of extras that select the backend: ``gpu``."""
 
 
 NVIDIA = Vendor(
@@ -39,7 +42,7 @@ NVIDIA = Vendor(
     prefix="cu",
     version="[0-9]{2,3}",
     toolkit="cuda",
-    extras=("gpu", "cuda"),
+    extras=("gpu",),
 )
 AMD = Vendor(
     "amd",
@@ -47,11 +50,9 @@ AMD = Vendor(
     "1002",
     windows_drivers=("u0", "c0", "amd", "ati"),
     kind="rocm",
-    prefix="rocm",
     version=r"[0-9]+(?:\.[0-9]+)*",
     toolkit="hip",
     has_facts=True,
-    extras=("rocm",),
 )
 INTEL = Vendor(
     "intel",
@@ -59,12 +60,10 @@ INTEL = Vendor(
     "8086",
     windows_drivers=("iigd", "igdlh", "ki"),
     kind="xpu",
-    prefix="xpu",
-    extras=("xpu",),
 )
 APPLE = Vendor("apple", "Apple", "106b", has_facts=True)
 VENDOR_ROWS = (NVIDIA, AMD, INTEL, APPLE)
 """The vendors. The first vendor with a GPU in a machine is selected."""
 
-BACKEND_ROWS = tuple(row for row in VENDOR_ROWS if row.prefix)
+BACKEND_ROWS = tuple(row for row in VENDOR_ROWS if row.kind != "cpu")
 """The vendors with a torch backend of their own."""

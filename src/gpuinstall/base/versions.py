@@ -107,7 +107,7 @@ def _parse_pair(text: str, what: str) -> tuple[int, int]:
 
 _SPELLINGS = {
     "cpu": ("cpu", ""),
-    **{row.kind: (row.prefix, row.version) for row in BACKEND_ROWS},
+    **{row.kind: (row.prefix or row.kind, row.version) for row in BACKEND_ROWS},
 }
 """The tag prefix and version pattern of each kind of build."""
 

@@ -34,12 +34,6 @@ def read_data(name: str) -> dict[str, Any]:
     return tomli.loads(text.decode())
 
 
-def read_lines(name: str) -> list[str]:
-    """Return the lines of a text file in ``data``, without comments."""
-    text = (TABLES / name).read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if not line.startswith("#")]
-
-
 @cache
 def read_vendor(name: str) -> dict[str, Any]:
     """Return the chips and builds of a vendor other than NVIDIA."""

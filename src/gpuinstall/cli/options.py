@@ -559,7 +559,7 @@ VARIABLE_OPTIONS = tuple(
 """The options of a request that environment variables can set."""
 
 
-def make_parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
+def make_parameter(name: str, *, is_hidden: bool) -> click.Parameter:
     """Create the click parameter for an option.
 
     A hidden option can be set only by its environment variable."""

@@ -116,8 +116,8 @@ def examine(
     torch_index: str,
     gate: LockGate | None,
     reporter: Reporter,
-    named: bool = False,
-    stamp: Stamp | None = None,
+    named: bool,
+    stamp: Stamp | None,
 ) -> Examination:
     """Examine this machine, an environment, and the project around it.
 
@@ -204,7 +204,7 @@ def refused_request(
     machine: Machine,
     request: Request,
     catalog: Catalog,
-    words: tuple[str, ...] = (),
+    words: tuple[str, ...],
 ) -> DoctorFindings:
     """Report why ``install`` would select no torch build, if so.
 

@@ -71,7 +71,7 @@ def check_locks(
     *,
     gate: LockGate | None,
     has_others: bool,
-    same: bool = False,
+    same: bool,
     for_lock: RequestForLock,
 ) -> list[CheckedLock]:
     """Check every lock file that gpuinstall created in a folder.

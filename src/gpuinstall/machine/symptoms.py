@@ -80,7 +80,7 @@ def create_finding(
     context: FixContext,
     *,
     gpus: tuple[int, ...] = (),
-    evidence: str | None = None,
+    evidence: str | None,
 ) -> Finding:
     """Create the finding for a symptom of some GPUs or the whole machine.
 

@@ -68,7 +68,7 @@ def find_pci_vendor(pci_id: str) -> str:
 def create_rules(
     machine: Machine,
     catalog: Catalog,
-    kinds: Collection[str] = (),
+    kinds: Collection[str],
 ) -> Rules:
     """Return the rules of the vendor that ``select_rules`` selects.
 
@@ -95,8 +95,8 @@ def select_rules(
             return vendor
     gpus = [gpu for gpu in machine.gpus if can_select_builds(gpu, machine)]
     present = [find_rules(gpu, machine) for gpu in gpus]
-    vendors = [vendor for vendor in VENDORS.values() if vendor in present]
-    return vendors[0] if vendors else VENDORS[FIRST_VENDOR]
+    vendors = (vendor for vendor in VENDORS.values() if vendor in present)
+    return next(vendors, VENDORS[FIRST_VENDOR])
 
 
 def can_select_builds(gpu: Gpu, machine: Machine) -> bool:

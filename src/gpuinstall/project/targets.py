@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def make_environment_request(
-    project: Project, request: Request, *, quiet: bool = False
+    project: Project, request: Request, *, quiet: bool
 ) -> Request:
     """Adapt a project's request to its existing environment.
 

@@ -26,7 +26,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign, owner_of
-from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.request import Sourcing
 from gpuinstall.base.requirement import (
     is_file_url,
     is_remote,
@@ -237,7 +237,7 @@ def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
 
 
 def read_configuration(
-    environ: _Environ, folder: Path, sourcing: Sourcing = DEFAULT_SOURCING
+    environ: _Environ, folder: Path, sourcing: Sourcing
 ) -> _Settings:
     """Yield uv and pip settings that apply in a folder, by precedence.
 
@@ -527,9 +527,7 @@ def _normalize_pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def read_uv_variables(
-    environ: _Environ, folder: Path, sourcing: Sourcing = DEFAULT_SOURCING
-) -> _Settings:
+def read_uv_variables(environ: _Environ, folder: Path, sourcing: Sourcing) -> _Settings:
     """Yield the settings in uv's options and variables.
 
     The file of each setting is the name of the option or the variable.

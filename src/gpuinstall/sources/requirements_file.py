@@ -91,7 +91,7 @@ class CondaRequest(Value):
     Each item is a name and a specification in conda's syntax, without a channel.
     """
 
-    def note(self, requested: Collection[str] = ()) -> str:
+    def note(self, requested: Collection[str]) -> str:
         """Return a note about conda packages that are not installed.
 
         Args:

@@ -561,7 +561,7 @@ class Sources(Value):
                 check_outside(Path(location.path), owner, setting.place)
         return setting
 
-    def add_setting(self, setting: SourceSetting, *, overrides: bool = True) -> Sources:
+    def add_setting(self, setting: SourceSetting, *, overrides: bool) -> Sources:
         """Add a setting that was already checked, and store its login.
 
         Args:

@@ -176,7 +176,7 @@ class Verdict(Value):
 def update_programs(
     verdict: dict[str, Any],
     modules: Iterable[str],
-    tested: Verdict | None = None,
+    tested: Verdict | None,
 ) -> dict[str, Any]:
     """Return a Verdict document with updated results of programs.
 

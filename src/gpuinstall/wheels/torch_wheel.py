@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _VERSION = "torch/version.py"
 LISTING_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
 """The library of torch that lists the architectures, by system."""
-_TOOLKITS = {row.toolkit: row.kind for row in BACKEND_ROWS if row.toolkit}
+TOOLKITS = {row.toolkit: row.kind for row in BACKEND_ROWS if row.toolkit}
 """The backend kinds by the toolkit's name in ``torch/version.py``."""
 
 
@@ -57,7 +57,7 @@ def read_torch(wheel: WheelReader) -> TorchCode:
 def parse_version(text: str) -> TorchCode:
     """Parse ``torch/version.py`` without running it."""
     toolkit = None
-    for name, kind in _TOOLKITS.items():
+    for name, kind in TOOLKITS.items():
         # 7.2.53211-e1a6bc5663 is ROCm 7.2.
         version = _find_assignment(text, name) or ""
         release = ".".join(version.split(".")[:2])

@@ -44,7 +44,7 @@ def test_commands_contain_full_paths_and_no_credentials():
     commands = [
         uv.venv_command(python, Path("/x/staging")),
         uv.pip_command("install", Path("/x/staging/bin/python"), "--no-deps"),
-        uv.compile_lock(python, "3.12", "x86_64-manylinux_2_28"),
+        uv.compile_lock(python, "3.12", "x86_64-manylinux_2_28", wheels_only=()),
     ]
     for command in commands:
         assert command[0] == str(uv.uv())

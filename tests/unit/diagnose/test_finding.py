@@ -105,7 +105,7 @@ LOST = Finding("gpu-lost", "GPU 0 is lost")
     ],
 )
 def test_doctor_reports_request_that_install_rejects(on, request_, refusal):
-    found = [*refused_request(on, request_, frozen_catalog())]
+    found = [*refused_request(on, request_, frozen_catalog(), words=())]
 
     assert [(one.where, one.code) for one in found] == ([refusal] if refusal else [])
     assert all(one.blocking == (one.where == "machine") for one in found)
@@ -113,5 +113,5 @@ def test_doctor_reports_request_that_install_rejects(on, request_, refusal):
 
 def test_old_driver_suggests_the_cpu_build():
     old = machine("GTX 1080", driver="430.40")
-    (finding,) = refused_request(old, TORCH, frozen_catalog())
+    (finding,) = refused_request(old, TORCH, frozen_catalog(), words=())
     assert "gpuinstall install --backend cpu   # selects the CPU build" in finding.fixes

@@ -297,7 +297,9 @@ def test_verification_keeps_only_checks_of_installed_packages():
     checks = [{"name": name} for name in names]
     verdict = {"devices": [{"index": 0, "name": "CPU", "checks": checks}]}
 
-    [left] = update_programs(verdict, ["torchvision", "flash_attn"])["devices"]
+    [left] = update_programs(verdict, ["torchvision", "flash_attn"], tested=None)[
+        "devices"
+    ]
 
     assert left["checks"] == [checks[0], checks[3]]
-    assert update_programs(verdict, []) == verdict
+    assert update_programs(verdict, [], tested=None) == verdict

@@ -22,7 +22,11 @@ def test_generated_index_page_parses_to_same_wheels():
         TRITON,
         torch(source=wicked),
     )
-    page = Page(format_simple_page(wheels), "text/html", "https://elsewhere.example/")
+    page = Page(
+        format_simple_page(wheels, has_placeholders=True),
+        "text/html",
+        "https://elsewhere.example/",
+    )
     read = [(one.url, one.sha256, one.metadata_sha256) for one in parse_page(page)]
     first, second, third = (wheel.url for wheel in wheels)
     assert read == [

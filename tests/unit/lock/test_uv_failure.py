@@ -177,8 +177,8 @@ def test_uv_error_omits_quoted_file_lines():
         "           |\n         1 | private hunter2\n           |         ^\n"
         "         key with no value, expected `=`\n"
     )
-    for explain in (explain_failure, explain_installation):
-        why = getattr(explain(message), "why", None)
+    for failure in (explain_failure(message, ()), explain_installation(message)):
+        why = getattr(failure, "why", None)
         assert why == (
             "Failed to parse metadata from built wheel; Invalid `pyproject.toml`; "
             "TOML parse error at line 1, column 9 key with no value, expected `=`"

@@ -140,7 +140,7 @@ def test_uv_request_error_is_recognized(pinned, request_, options, variables, co
     pinned.answers["/closed/x/"] = Answer(401)
     words = [option.format(url=pinned.host.url) for option in options]
     message = pinned.resolve(request_.format(url=pinned.host.url), *words, **variables)
-    failure = errors.explain_failure(message)
+    failure = errors.explain_failure(message, unlisted=())
     error = failure.error if isinstance(failure, Conflict) else failure
     assert error.code == code, message
 

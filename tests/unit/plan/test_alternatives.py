@@ -92,7 +92,7 @@ def test_only_backends_usable_on_machine_are_selectable(
         machine = machine_from_options((gpu,), driver)
     else:
         machine = replace(MACHINE, gpus=(), driver=None)
-    rules = create_rules(machine, frozen_catalog())
+    rules = create_rules(machine, frozen_catalog(), kinds=())
     outcome = choose(machine, request_, frozen_catalog())
     builds = rules.catalog.builds_for(machine.os, machine.arch)
     tags = {build.backend.tag for build in builds}

@@ -49,7 +49,7 @@ def test_selected_build_passes_every_rule(point):
     running = {run.index for run in plan.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in there.gpus if gpu.index in running)
     demand = parse_request(request, CATALOG, there)
-    context = PlanContext(there, demand, create_rules(there, CATALOG), gpus)
+    context = PlanContext(there, demand, create_rules(there, CATALOG, kinds=()), gpus)
     evaluated = evaluate_build(plan.choice.build, context)
 
     assert evaluated.reason is None

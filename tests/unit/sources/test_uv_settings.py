@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.process import run
-from gpuinstall.base.request import Sourcing
+from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import TRUST_FOLDER, format_recorded_sources
@@ -133,7 +133,9 @@ def test_lists_contain_every_variable_of_uv(tmp_path):
     settings = [
         setting
         for name in names
-        for setting in read_uv_variables({name: "1"}, tmp_path)
+        for setting in read_uv_variables(
+            {name: "1"}, tmp_path, sourcing=DEFAULT_SOURCING
+        )
         if isinstance(setting, UvSetting)
     ]
     assert len(names) > 50

@@ -95,22 +95,18 @@ class Match(NamedTuple):
 def classify(
     text: str,
     machine: Machine | None = None,
-    *,
-    here: Machine | None = None,
 ) -> tuple[RecognizedCause, ...]:
     """Return the possible causes of an error message, likeliest first.
 
     Args:
         text: The text, or the ID of a failure.
         machine: The machine that printed the text, if known.
-        here: The machine of the user, if ``machine`` is unknown. It affects only the
-            commands of fixes.
     """
     conditions = Conditions(text, known_of(machine) if machine else ())
     matches = requested(conditions.transcript)
     if not matches:
         matches = rank(find_matches(table.load_failures(), conditions))
-    return causes_of(matches, conditions, machine or here)
+    return causes_of(matches, conditions, machine)
 
 
 def requested(transcript: Transcript) -> list[Match]:

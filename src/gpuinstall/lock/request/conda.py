@@ -225,11 +225,9 @@ def _convert_element(element: str, *, is_exact: bool) -> str:
 @cache
 def _load_wheel_names() -> Mapping[str, str]:
     """Return wheel names by conda package name."""
-    mapping = {}
-    for line in data_files.read_lines("conda_mapping.txt"):
-        conda, _, wheel = line.partition(" ")
-        mapping[conda] = wheel or conda
-    return mapping
+    text = (data_files.TABLES / "conda_mapping.txt").read_text("utf-8")
+    rows = re.findall(r"(?m)^([^#\s]\S*) ?(.*)", text)
+    return {conda: wheel or conda for conda, wheel in rows}
 
 
 def _find_wheel_name(

@@ -54,7 +54,7 @@ class LockRequest(Value):
         request: Request,
         catalog: Catalog,
         *,
-        glibc: str = GLIBC,
+        glibc: str,
         is_backend_asked: bool = True,
     ) -> LockRequest:
         """Create the request for the lock file of a target.
@@ -188,7 +188,7 @@ def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
     return outcome
 
 
-def create_target_machine(target: Target, glibc: str = GLIBC) -> Machine:
+def create_target_machine(target: Target, glibc: str) -> Machine:
     """Return a simulated machine of a target, without GPUs."""
     if target.os == "linux":
         return Machine(target.os, target.arch, "glibc", glibc)

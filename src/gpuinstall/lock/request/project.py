@@ -122,7 +122,7 @@ def read_nested_settings(
 
 
 def find_nested_requirements(
-    requirements: Iterable[Requirement], folder: Path, no_sources: Collection[str] = ()
+    requirements: Iterable[Requirement], folder: Path, no_sources: Collection[str]
 ) -> Iterator[Requirement]:
     """Yield the absolute paths that requested and nested projects require.
 

@@ -8,8 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.codec import read
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_count, parse_text_list
+from gpuinstall.base.files import check_count
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     from packaging.dependency_groups import DependencyGroupResolver
 
-_KINDS = {word: row.kind for row in BACKEND_ROWS for word in row.extras}
+_KINDS = {word: row.kind for row in BACKEND_ROWS for word in (row.kind, *row.extras)}
 """The kind of backend that a word in the name of an extra selects."""
 
 
@@ -220,7 +221,7 @@ class ProjectFile(Value):
             names = list(self.groups)
         parts = (
             Part("group", normalize_name(name))
-            for name in parse_text_list(names, "default-groups")
+            for name in read(tuple[str, ...], names, "default-groups")
         )
         return tuple(part for part in parts if not self._is_exported(part))
 

@@ -211,8 +211,8 @@ def _read_uv_sources(
 def find_uv_sources(
     uv: Table,
     file: Path,
-    parts: Collection[Part] = (),
-    no_sources: Collection[str] = (),
+    parts: Collection[Part],
+    no_sources: Collection[str],
 ) -> Iterator[NamedSource]:
     """Yield each source of a package in uv's table of a file.
 

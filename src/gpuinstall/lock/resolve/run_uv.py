@@ -57,7 +57,7 @@ def resolve_once(
     resolver_input: ResolverInput,
     known: Knowledge,
     index: PackageIndex,
-    previous: UvResolution | None = None,
+    previous: UvResolution | None,
 ) -> UvResolution | Conflict | Knowledge:
     """Run uv once on a resolver input.
 

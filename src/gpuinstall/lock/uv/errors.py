@@ -256,7 +256,7 @@ def _join_lines(message: str) -> str:
 
 def explain_failure(
     message: str,
-    unlisted: Collection[str] = (),
+    unlisted: Collection[str],
 ) -> GpuInstallError | Conflict:
     """Convert uv's message about a resolution to a conflict or an error.
 

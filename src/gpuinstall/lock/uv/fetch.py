@@ -282,7 +282,7 @@ def _fetch_file(
     size: int | None,
     meter: Meter,
     session: Session,
-    copy: IO[bytes] | None = None,
+    copy: IO[bytes] | None,
 ) -> str:
     """Read a file, and return its SHA-256.
 

@@ -342,7 +342,7 @@ def _parse_packages(text: str, folder: str) -> Packages:
 def format_simple_page(
     wheels: Iterable[Wheel | PageFile],
     *,
-    has_placeholders: bool = True,
+    has_placeholders: bool,
 ) -> str:
     """Return a page of the simple API with absolute URLs.
 

@@ -19,7 +19,6 @@ from gpuinstall.base.location import file_path
 from gpuinstall.base.requirement import is_file_url, normalize_name, remove_wildcards
 from gpuinstall.base.text import format_size
 from gpuinstall.base.values import Value, asdict, field, replace
-from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -42,7 +41,7 @@ from gpuinstall.wheels.needs import (
 )
 from gpuinstall.wheels.package import CODE_LIMIT, LibraryCode, PackageReader
 from gpuinstall.wheels.ranges import FileRanges, Ranges, WheelError
-from gpuinstall.wheels.torch_wheel import TorchCode, read_torch
+from gpuinstall.wheels.torch_wheel import TOOLKITS, TorchCode, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
 if TYPE_CHECKING:
@@ -63,8 +62,6 @@ CODE_LIMIT_OF_LOCK = 128 << 20
 """The maximum bytes of GPU code to read for one lock."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """Words that indicate GPU code in METADATA."""
-_UNNAMED = {row.kind for row in VENDOR_ROWS if not row.toolkit}
-"""Kinds of builds that version.py does not mention, as in CPU builds."""
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
 """Words in package names that indicate GPU code.
 
@@ -504,7 +501,8 @@ def _determine_backend(wheel: Wheel, code: TorchCode) -> Backend:
         raise WheelError("wheel-malformed", message)
     if named is None:
         return made_for
-    if made_for.kind != ("cpu" if named.kind in _UNNAMED else named.kind):
+    # A build without a toolkit in version.py looks like a CPU build.
+    if made_for.kind != (named.kind if named.kind in TOOLKITS.values() else "cpu"):
         message = f"{wheel.filename} is built for {made_for}, but its file name specifies {named}"
         raise WheelError("wheel-malformed", message)
     return named

@@ -195,14 +195,6 @@ def test_classification_depends_on_the_machine(text, known, cause):
     assert first(text, known) == cause
 
 
-def test_docker_environment_changes_fix_but_not_cause():
-    here = machine(driver=None, environment=IN_DOCKER)
-    (cause, *_), (plain, *_) = classify(NO_DRIVER, here=here), classify(NO_DRIVER)
-    assert cause.id == plain.id == "F01"
-    assert cause.fix[0].startswith("On the host: ")
-    assert not plain.fix[0].startswith("On the host: ")
-
-
 def test_consequence_of_an_error_is_not_a_cause():
     causes = classify(
         "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"

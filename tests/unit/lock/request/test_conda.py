@@ -70,11 +70,11 @@ def test_malformed_conda_package_is_rejected(tmp_path, text):
 
 def test_conda_packages_without_wheel_are_reported():
     gcc = CondaRequest(without_wheel=(("ffmpeg", "ffmpeg >=6"), ("gcc", "gcc=11")))
-    assert gcc.note() == (
+    assert gcc.note(requested=()) == (
         "not installed, because the index may have different projects with these names: ffmpeg >=6, gcc=11; "
         "to install them from conda: conda install 'ffmpeg >=6' gcc=11; "
         "packages of the index belong to the pip section"
     )
-    assert CondaRequest().note() == ""
+    assert CondaRequest().note(requested=()) == ""
     six = CondaRequest(without_wheel=(("Six", "Six=1"), ("gcc", "gcc")))
     assert six.note({"six", "gcc"}) == ""

@@ -2,7 +2,7 @@ import pytest
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
 from gpuinstall.lock.resolve.resolver_input import create_inputs
 from gpuinstall.plan import Rejected
@@ -20,7 +20,8 @@ def lock_requests(
 ):
     asked = Request(requirements, python, newest_per_target=newest)
     return [
-        LockRequest.for_target(Target.parse(text), asked, CATALOG) for text in targets
+        LockRequest.for_target(Target.parse(text), asked, CATALOG, glibc=GLIBC)
+        for text in targets
     ]
 
 

@@ -403,7 +403,8 @@ class ResolutionExplanation:
             if one.name == requirer:
                 continue
             selected = self._versions.get(one.name)
-            is_lacking = selected is None and one.name in self._known.seen
+            # A release that is not selected may add packages.
+            is_lacking = not requirer and not selected and one.name in self._known.seen
             is_other = selected and not one.allows(selected)
             is_unmet = is_lacking or is_other or self._index.is_unavailable(one)
             if is_unmet and (requirer or not self._can_be_satisfied(one, package)):

@@ -3,11 +3,13 @@
 ``python -m tools.learn_release [2.16.0] [--write]`` reads 6 to 8 MB of one wheel for each
 build of a release, by default the latest, and prints the rows that the catalog lacks: the
 release, its builds (also for ROCm and XPU), and its companions. ``--write`` adds them to
-the catalog, and checks it. Review the rows.
+the catalog, and checks it. Review the rows. The exit status is 1 if an index cannot be
+read, or lists no such release.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
@@ -88,30 +90,40 @@ class Additions(NamedTuple):
         return f"{self.companions}{self.releases}{self.builds}{others}{self.evidence}"
 
 
-def main(words: Sequence[str]) -> None:
+def main(words: Sequence[str]) -> int:
     """Print or add the rows that the catalog lacks."""
-    versions = [word for word in words if word != "--write"]
-    release = f"torch=={versions[0]}" if versions else "torch"
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("release", nargs="?", help="such as 2.16.0 (default: latest)")
+    parser.add_argument("--write", action="store_true", help="add the rows")
+    options = parser.parse_args(words)
+    release = f"torch=={options.release}" if options.release else "torch"
     catalog = load_catalog()
     for kind in OTHER_KINDS:
         catalog = catalog.with_kind(kind)
     sources = read_sources(None, os.environ, Path.cwd())
     rows: list[WheelRow] = []
+    errors: dict[str, None] = {}
     with open_session(sources, Reporter()) as session:
         sources = replace(sources, default_index=session.find_default_index())
         reader = Reader(sources, session.client, open_row_cache(), Reporter())
         for os_name, arch in PLATFORMS:
-            rows += inspect_missing_builds(release, os_name, arch, catalog, reader)
+            try:
+                rows += inspect_missing_builds(release, os_name, arch, catalog, reader)
+            except InstallationError as error:  # noqa: PERF203  three platforms
+                errors[error.message] = None
         tags = [row.backend for row in rows if row.cuda]
         companions = [*read_companions(tags[-1], reader)] if tags else []
     new = find_additions(rows, catalog, companions)
     sys.stdout.write(str(new))
-    if "--write" in words and (new.builds or new.others):
+    for message in errors or (() if str(new) else ("the catalog lacks no rows",)):
+        sys.stderr.write(f"{message}\n")
+    if options.write and (new.builds or new.others):
         DATA.write_text(extend_catalog(DATA.read_text("utf-8"), new), encoding="utf-8")
         for kind in new.others:
             file = DATA.with_name(f"{OTHER_KINDS[kind]}.toml")
             file.write_text(extend_kind(file.read_text("utf-8"), kind, new), "utf-8")
         check_catalog()
+    return int(bool(errors))
 
 
 def inspect_missing_builds(
@@ -121,16 +133,18 @@ def inspect_missing_builds(
     catalog: Catalog,
     reader: Reader,
 ) -> list[WheelRow]:
-    """Inspect the builds of one platform that the catalog lacks."""
+    """Inspect the builds of one platform that the catalog lacks.
+
+    Raises:
+        InstallationError: An index cannot be read, or lists no such release.
+    """
     requirement = parse_requirement(release)
     verified = [build for build in catalog.builds if build.absent != "unverified"]
     backends = {build.backend for build in catalog.builds_for(os, arch)}
     tags = [backend.tag for backend in sorted(backends)]
-    try:
-        listing = read_listing(reader.sources, reader.client, tags, ("torch",))
-    except InstallationError as error:
-        sys.stderr.write(f"{os} {arch}: {error.message}\n")
-        return []
+    listing = read_listing(reader.sources, reader.client, tags, ("torch",))
+    if listing.silent:
+        raise listing.silent[0]
     builds = [
         build
         for build in update_builds(verified, listing, f"{os}_{arch}")
@@ -140,6 +154,9 @@ def inspect_missing_builds(
         (build.torch for build in builds if requirement.allows(build.torch)),
         default=None,
     )
+    if newest is None:
+        message = f"no index lists {release} for {os} {arch}"
+        raise InstallationError("release-unlisted", message)
     to_read = [build for build in builds if build.torch == newest and build.unread]
     return map_concurrently(reader.read_torch_row, to_read, AT_ONCE)
 
@@ -349,4 +366,4 @@ def _add_evidence(text: str, new: Additions) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

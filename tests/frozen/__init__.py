@@ -12,9 +12,10 @@ from typing import Any
 import tomli
 from packaging.version import Version
 
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Catalog, data_files
 from gpuinstall.catalog.drivers import parse_drivers
-from gpuinstall.catalog.loader import parse_catalog
+from gpuinstall.catalog.loader import OTHER_KINDS, parse_catalog
 
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))
@@ -29,7 +30,14 @@ DIFFERENCES: dict[str, Any] = tomli.loads(
 def read_frozen(name: str) -> dict[str, Any]:
     """Read a catalog file without later rows than the frozen ones."""
     freeze_rows = {"builds.toml": _freeze_builds, "drivers.toml": _freeze_drivers}
+    freeze_rows |= {f"{vendor}.toml": _freeze_vendor for vendor in OTHER_KINDS.values()}
     return freeze_rows.get(name, dict)(shipped(name))
+
+
+def _freeze_vendor(table: dict[str, Any]) -> dict[str, Any]:
+    last = Version(DIFFERENCES["last_release"])
+    builds = [row for row in table["builds"] if Version(row["torch"]) <= last]
+    return {**table, "builds": builds}
 
 
 def _freeze_builds(table: dict[str, Any]) -> dict[str, Any]:
@@ -43,10 +51,12 @@ def _freeze_builds(table: dict[str, Any]) -> dict[str, Any]:
         if row["torch"] in torches
     ]
     frozen = {**table, "date": DIFFERENCES["date"], "releases": releases}
+    majors = {row["cuda"] for row in read_frozen("drivers.toml")["floors"]}
     frozen["builds"] = [
         row
         for row in table["builds"]
         if row["torch"] in torches
+        and Version(str(Backend.parse(row["tag"]).version)).major in majors
         and f"{row['torch']}+{row['tag']}" not in DIFFERENCES["omitted_builds"]
     ]
     frozen["companions"] = _freeze_companions(table["companions"], releases[-1])
@@ -83,11 +93,12 @@ def _freeze_drivers(table: dict[str, Any]) -> dict[str, Any]:
     last = DIFFERENCES["last_branch"]
     frozen = {**table, "tegra": _replace_rows("tegra", "capability", table)}
     frozen["branches"] = [row for row in table["branches"] if row["branch"] <= last]
-    frozen["first_drivers"] = [
-        row
-        for row in _replace_rows("first_drivers", "capability", table)
-        if Version(row["linux"]).major <= last
-    ]
+    rows = {
+        "floors": table["floors"],
+        "first_drivers": _replace_rows("first_drivers", "capability", table),
+    }
+    for name, own in rows.items():
+        frozen[name] = [row for row in own if Version(row["linux"]).major <= last]
     return frozen
 
 

@@ -1,5 +1,10 @@
 """Catalog rows printed for new releases."""
 
+import os
+import subprocess
+import sys
+
+import pytest
 import tomli
 from tools.catalog_check import find_errors
 from tools.learn_release import (
@@ -15,6 +20,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog.data_files import read_data
 from gpuinstall.catalog.loader import Rows, code_names
 from gpuinstall.wheels.package import LibraryCode
+from tests.lab.clone import ROOT
 from tests.unit.wheels.learned.test_store import ROW
 
 TRITON = ("triton~=3.9.0; platform_system == 'Linux'", *ROW.requires[:1])
@@ -99,3 +105,26 @@ def test_known_release_is_not_printed():
     )
 
     assert str(find_additions([same], load_catalog())) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "output"),
+    [
+        (("--help",), 0, "usage:"),
+        (("9.1.0",), 1, "cannot be reached"),
+    ],
+)
+def test_release_tool_reports_an_unreachable_index(words, status, output):
+    own = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.learn_release", *words],
+        cwd=ROOT,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == status, done.stderr
+    assert output in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

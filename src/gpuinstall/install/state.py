@@ -284,6 +284,8 @@ def inspect_environment(
     is_compared = not (lock and has_same_folders(venv, locked))
     if is_compared:
         damaged, truncated = _find_damaged(locked, hashing, venv)
+        if not damaged:
+            remember_folders(venv, locked)
     misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
@@ -356,8 +358,6 @@ def _find_damaged(
         damaged.setdefault(loss.package.name, loss.message)
         if loss.is_in_cache:
             truncated.add(loss.package.name)
-    if not damaged:
-        remember_folders(venv, packages)
     return damaged, frozenset(truncated)
 
 

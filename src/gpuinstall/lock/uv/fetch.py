@@ -439,6 +439,9 @@ class LockInstaller(Value):
             error.hint = f"gpuinstall lock download {folder}   # with a network"
             if not self.wheels:
                 error.hint += "; then add --wheels wheels"
+            elif is_offline and not self.missing:
+                # Lock files do not contain build requirements.
+                error.hint = f"pip download -d {folder} <the [build-system] requirements>   # with a network"
 
     def create_private_lock(self, default: str | None) -> str:
         """Return the lock file for uv.

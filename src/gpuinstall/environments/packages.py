@@ -288,8 +288,14 @@ def file_size(path: Path | str) -> int:
 
 
 def _read_text(file: Path) -> str:
-    try:
-        with open_regular(file) as opened:
-            return opened.read(DOCUMENT_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    """Return the text of a metadata file, which is read once until it changes."""
+    with suppress(OSError):
+        status = file.stat()
+        return _read_version(file, status.st_mtime_ns, status.st_ctime_ns)
+    return ""
+
+
+@cache
+def _read_version(file: Path, *_times: int) -> str:
+    with open_regular(file) as opened:
+        return opened.read(DOCUMENT_BYTES).decode("utf-8", "replace")

@@ -53,6 +53,7 @@ _OTHER_WORDS = {
     "--no-cache": "export UV_NO_CACHE=1   # then run it again",
     "--reinstall": "gpuinstall sync   # reinstalls packages with missing or changed files\n"
     "gpuinstall env remove && gpuinstall sync   # reinstalls all packages",
+    "--wheels": "Use sync --wheels, or --find-links DIR instead",
     "--project": "Run it in that folder, or with --venv DIR",
     "version": "gpuinstall --version",
     "list": "uv pip list   # packages\ngpuinstall env list   # environments",

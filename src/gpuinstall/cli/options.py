@@ -95,7 +95,8 @@ def _define_option(
     metavar = " ".join(word for word in usage.split() if word not in words) or None
     is_flag = metavar is None and "type" not in settings
     empty = () if "multiple" in settings else False if is_flag else None
-    settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
+    # With False, click allows an option without a value.
+    settings |= {"is_flag": is_flag or None, "metavar": metavar, "help": text}
     return _OptionRow(words, settings, empty)
 
 

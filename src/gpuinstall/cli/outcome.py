@@ -20,6 +20,7 @@ from gpuinstall.cli.commands import COMMANDS
 from gpuinstall.cli.options import (
     OUTPUT_OPTIONS,
     CommandOptions,
+    is_on_command_line,
     make_parameter,
     relocate_value,
 )
@@ -81,6 +82,8 @@ def define_command(
 
         @functools.wraps(function)
         def call(**kwargs: Any) -> int:
+            for row in filter(is_on_command_line, hidden):
+                raise click.NoSuchOption(f"--{row.replace('_', '-')}")
             terminal = Terminal(**{row: kwargs[row] for row in OUTPUT_OPTIONS})
             CURRENT_TERMINAL.set(terminal)
             with ExitStack() as stack:

@@ -80,7 +80,7 @@ def plan_command(options: CommandOptions) -> Outcome:
     if isinstance(plan, Plan):
         is_partial = plan.status == "partial"
         return Outcome(data, show, is_partial=is_partial, is_always_printed=True)
-    plan = replace(plan, fix=plan.fix and _replace_relax_line(plan.fix))
+    plan = replace(plan, fix=plan.fix and _replace_relax_line(plan.fix, machine))
     show = partial(_show_selection, plan, machine, options.all_builds)
     return replace(make_error_outcome(plan.error(machine)), data=data, show=show)
 
@@ -117,14 +117,17 @@ def _find_silent_index(plan: Plan) -> Iterator[Reason]:
         yield Reason("index-was-unreachable", message)
 
 
-def _replace_relax_line(fix: str) -> str:
+def _replace_relax_line(fix: str, machine: Machine) -> str:
     """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
-    line = _format_dry_run("--relax")
+    line = _format_dry_run(machine, "--relax")
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
 
 
-def _format_dry_run(*options: str) -> str:
+def _format_dry_run(machine: Machine, *options: str) -> str:
     """Return a dry run of ``lock`` with the arguments of this command."""
+    driver = machine.driver
+    if driver and driver.found_via == "assumed":
+        options += "--driver", str(driver.version)
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
     return join_command(["gpuinstall", "lock", "--dry-run", *options, *words])
 
@@ -203,6 +206,6 @@ def _add_warnings(plan: Plan, project: Project) -> Plan:
         message = f"install and lock would fail: {error.message}; {error.hint}"
         warnings.append(Reason("source-not-obeyed", message))
     if not requirement_names(plan.choice.requirements) <= PAIRED:
-        message = f"the request was not resolved, and may require an older torch; {_format_dry_run()} resolves it"
+        message = f"the request was not resolved, and may require an older torch; {_format_dry_run(project.machine)} resolves it"
         warnings.append(Reason("programs-not-looked-at", message))
     return replace(plan, warnings=tuple(warnings))

@@ -52,9 +52,9 @@ def find_requested_gpus(
         indices = {gpu.index for gpu in gpus if _has_index_or_uuid(gpu, str(name))}
         if not indices:
             labels = [f"{gpu.index} ({gpu.label})" for gpu in gpus]
-            present = ", ".join(labels) or f"no {rules.name} GPU"
-            message = f"this machine has no GPU {str(name)!r}"
-            raise UsageError("no-such-gpu", message, hint=f"This machine has {present}")
+            hint = f"Select from {', '.join(labels)}" if labels else _LEAVE_OUT
+            message = f"this machine has no {rules.name} GPU {str(name)!r}"
+            raise UsageError("no-such-gpu", message, hint=hint)
         requested |= indices
     return tuple(gpu for gpu in gpus if gpu.index in requested)
 

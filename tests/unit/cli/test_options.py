@@ -8,9 +8,11 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.cli.commands import COMMANDS, load_command
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import (
     CommandOptions,
@@ -47,6 +49,17 @@ def test_fix_commands_are_never_read_from_machine_files(tmp_path, code, fix):
 
     assert fix in str(found.fix)
     assert "curl" not in str(found.fix)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_without_their_value_are_refused(name, capsys):
+    command = load_command(name)
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    words = [one.opts[0] for one in options if not (one.is_flag or one.hidden)]
+    for word in words:
+        assert run_command_line([name, word]) == UsageError.exit_code
+        error = capsys.readouterr().err
+        assert f"Option '{word}' requires an argument." in error
 
 
 def test_closed_stdin_is_reported(monkeypatch):

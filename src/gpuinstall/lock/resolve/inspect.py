@@ -413,9 +413,11 @@ class ResolutionInspector:
         if package in pinned and load_members().works_on_cpu.fullmatch(package):
             return True
         extension = load_extensions().rows.get(package)
-        if extension is None or package in self.resolver_input.requested:
+        requested = self.resolver_input.requested
+        is_frozen = self.resolver_input.is_frozen
+        if extension is None or (package in requested and not is_frozen):
             return False
-        return bool(extension.optional_for & {*self.resolver_input.requested, "*"})
+        return bool(extension.optional_for & {*requested, "*"})
 
     def _inspect(
         self, wheel: Wheel, resolution: UvResolution, known: Knowledge, deepest: Depth

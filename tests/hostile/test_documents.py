@@ -135,8 +135,8 @@ def read(folder, name):
     if name == "uv.lock":
         lock = read_project_lock(folder)
         assert lock
-        find_locked_versions(lock, {"python_version": "3.11"})
-        find_lock_settings(lock)
+        find_locked_versions(lock, {"python_version": "3.11"}, parts=())
+        find_lock_settings(lock, parts=())
         return
     read_config(folder)
     listed = read_declaration(folder).listed

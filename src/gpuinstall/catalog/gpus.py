@@ -325,8 +325,8 @@ def _split_words(text: str, maker: str) -> _Words:
 
 @cache
 def _load_brands() -> dict[str, frozenset[str]]:
-    tables = _read_tables()
-    return {name: frozenset(table["brands"].split()) for name, table in tables.items()}
+    tables = _read_tables().items()
+    return {name: frozenset(table["brands"].split()) for name, table in tables}
 
 
 def _format_examples(gpus: Iterable[Product]) -> str:

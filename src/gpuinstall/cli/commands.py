@@ -50,8 +50,8 @@ COMMAND_GROUPS = {
         ),
     },
     "More": {
-        "probe": ("probe", "Show the GPUs, driver, and system, and their problems."),
-        "report": ("probe", "Summarize the results that cluster nodes recorded."),
+        "probe": ("machine", "Show the GPUs, driver, and system, and their problems."),
+        "report": ("machine", "Summarize the results that cluster nodes recorded."),
         "env": ("env", "List, roll back, and remove environments."),
         "self": ("self", "Remove gpuinstall itself."),
     },

@@ -181,7 +181,7 @@ def split_node_names(text: str) -> list[str]:
         raise UsageError("node-name", str(error), hint=hint) from None
 
 
-def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
+def read_report(folder: Path, expected: Iterable[str]) -> Report:
     """Read the records in a folder, and summarize them.
 
     Args:

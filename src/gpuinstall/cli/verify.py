@@ -14,9 +14,9 @@ from gpuinstall.cli.active import (
     report_active_environment,
 )
 from gpuinstall.cli.install import find_trusted_interpreter
+from gpuinstall.cli.machine import explain_missing_builds
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
-from gpuinstall.cli.probe import explain_missing_builds
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin

@@ -26,9 +26,7 @@ from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import create_findings
 from gpuinstall.machine.vendors import FIRST_VENDOR, load_classes
 
-PROBERS: tuple[Prober, ...] = tuple(
-    prober() for prober in load_classes("prober").values()
-)
+PROBERS: tuple[Prober, ...] = tuple(prober() for prober in load_classes("prober"))
 
 
 def read_machine(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +56,10 @@ class Symptom(Value):
 @cache
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
     """Load the rows of ``symptoms.toml`` by subject, in file order."""
-    tables = chain.from_iterable(
-        data_files.read_data(name).items() for name in SYMPTOMS
-    )
-    return dict(read(dict[str, tuple[Symptom, ...]], dict(tables), "symptoms"))
+    tables: dict[str, Any] = {}
+    for name in SYMPTOMS:
+        tables |= data_files.read_data(name)
+    return dict(read(dict[str, tuple[Symptom, ...]], tables, "symptoms"))
 
 
 def symptoms(

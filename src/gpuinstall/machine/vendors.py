@@ -14,7 +14,7 @@ from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import CPU
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.catalog import Catalog
@@ -24,16 +24,14 @@ _PCI_IDS = {row.pci_id: row.name for row in VENDOR_ROWS}
 """GPU vendors by PCI vendor ID."""
 
 
-def load_classes(part: str) -> dict[str, Any]:
-    """Load a class of each vendor: ``IntelRules`` from ``intel/rules.py``."""
-    classes = {}
+def load_classes(part: str) -> Iterator[Any]:
+    """Yield a class of each vendor: ``IntelRules`` from ``intel/rules.py``."""
     for row in VENDOR_ROWS:
         module = import_module(f"gpuinstall.machine.{row.name}.{part}")
-        classes[row.name] = getattr(module, row.name.title() + part.title())
-    return classes
+        yield getattr(module, row.name.title() + part.title())
 
 
-VENDORS: dict[str, type[Rules]] = load_classes("rules")
+VENDORS: dict[str, type[Rules]] = {one.vendor: one for one in load_classes("rules")}
 """Rules by vendor. The first vendor with a GPU is selected."""
 
 FIRST_VENDOR = next(iter(VENDORS))
@@ -105,6 +103,4 @@ def can_select_builds(gpu: Gpu, machine: Machine) -> bool:
     The GPU's vendor must be supported, and its architecture must be known if the vendor requires it.
     """
     rules = find_rules(gpu, machine)
-    if rules is None:
-        return False
-    return gpu.architecture is not None or not rules.needs_architecture
+    return bool(rules and (gpu.architecture or not rules.needs_architecture))

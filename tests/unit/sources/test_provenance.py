@@ -89,7 +89,7 @@ def settings_in(folder, name, text):
     if name in {"uv.lock", "poetry.lock"}:
         lock = read_project_lock(folder)
         assert lock
-        return find_lock_settings(lock)
+        return find_lock_settings(lock, parts=())
     if name in TOOL_FILES:
         return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings

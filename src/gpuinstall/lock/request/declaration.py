@@ -517,7 +517,7 @@ def reread_file(
     name: str,
     lines: Lines,
     folder: Path,
-    no_sources: Collection[str] = (),
+    no_sources: Collection[str],
 ) -> RequirementsFile:
     """Read a requirements or constraints file of a lock again.
 

@@ -466,7 +466,7 @@ def _convert_lock_errors(path: Path) -> AbstractContextManager[None]:
 def find_locked_versions(
     lock: ProjectLock,
     markers: Mapping[str, str],
-    parts: Collection[Part] = (),
+    parts: Collection[Part],
 ) -> tuple[Constraint, ...]:
     """Return the versions in a uv.lock or poetry.lock for a machine.
 
@@ -523,7 +523,7 @@ def _has_true_marker(
 
 
 def find_lock_settings(
-    lock: ProjectLock, parts: Collection[Part] = ()
+    lock: ProjectLock, parts: Collection[Part]
 ) -> tuple[SourceSetting, ...]:
     """Return the files and sources of packages in a uv.lock or poetry.lock.
 

@@ -149,7 +149,7 @@ def find_mapped_file(library: str) -> str | None:
     return parse_mapped_file(maps, library)
 
 
-def parse_mapped_file(maps: str, library: str = "libcuda") -> str | None:
+def parse_mapped_file(maps: str, library: str) -> str | None:
     """Return the path of a library from a process's memory maps."""
     file = rf"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/{library}\.so[^/\n]*)$"
     mapping = re.search(file, maps)

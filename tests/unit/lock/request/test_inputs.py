@@ -51,7 +51,7 @@ def test_reformatted_requirements_file_is_unchanged(tmp_path, text, changed):
     file.write_text("torch>=2\nnumpy\n", "utf-8")
     before = lines_of({str(file): read_inputs(str(file))}, tmp_path)
     file.write_text(text, "utf-8")
-    lines = reread_file("in.txt", required("torch"), tmp_path).lines
+    lines = reread_file("in.txt", required("torch"), tmp_path, no_sources=()).lines
     record = Record(inputs=("torch",), requirements_files=before)
     now = replace(record, requirements_files={"in.txt": written(lines)})
     assert compare_requests(record, now).files == changed
@@ -65,7 +65,7 @@ def test_lock_selects_only_files_of_its_repository(tmp_path):
     own = str(tmp_path / "names.txt")
     for name in ("/dev/zero", "..", "a\0b", "../names.txt", "linked/names.txt", own):
         with pytest.raises(UsageError):
-            reread_file(name, required("torch"), folder)
+            reread_file(name, required("torch"), folder, no_sources=())
 
 
 def test_constraints_file_is_reread_as_constraints(tmp_path):
@@ -74,7 +74,9 @@ def test_constraints_file_is_reread_as_constraints(tmp_path):
     (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")
     before = lines_of({str(file): read_constraints(str(file))}, tmp_path)
     assert before == {"only.txt": ("-c torch<2.14", "-c numpy<2")}
-    again = reread_file("only.txt", required(*before["only.txt"]), tmp_path)
+    again = reread_file(
+        "only.txt", required(*before["only.txt"]), tmp_path, no_sources=()
+    )
     assert written(again.lines) == (
         "-c torch<2.14",
         "-c numpy<2",

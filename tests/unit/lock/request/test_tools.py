@@ -100,7 +100,7 @@ def test_uv_and_poetry_lock_versions_match_target_python(
     path = tmp_path / name
     lock = written(path, text)
     environment = marker_environment("linux", "x86_64", python)
-    locked = find_locked_versions(lock, environment)
+    locked = find_locked_versions(lock, environment, parts=())
     assert tuple(map(str, locked)) == (numpy, "torch==2.9.0")
     assert {one.origin.file for one in locked} == {str(path)}
 
@@ -131,7 +131,7 @@ def test_malformed_locked_versions_are_not_passed_to_uv(tmp_path):
         for row in sorted(names):
             with suppress(UsageError):
                 lock = written(tmp_path / file, f"[[package]]\n{row}\n")
-                accepted.append((file, row, find_locked_versions(lock, HERE)))
+                accepted.append((file, row, find_locked_versions(lock, HERE, parts=())))
     assert accepted == []
 
 
@@ -155,7 +155,7 @@ def obeyed(folder, file, rows):
     lock = written(
         folder / file, f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n'
     )
-    return Sources().add_settings(find_lock_settings(lock))
+    return Sources().add_settings(find_lock_settings(lock, parts=()))
 
 
 def test_package_with_unknown_index_is_rejected(tmp_path):

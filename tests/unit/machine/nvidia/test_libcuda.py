@@ -190,10 +190,13 @@ def test_libcuda_is_found_in_memory_maps():
         "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
         "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n"
     )
-    assert parse_mapped_file(maps) == LIBRARY
-    assert parse_mapped_file(maps.replace("libcuda", "libother")) is None
+    assert parse_mapped_file(maps, library="libcuda") == LIBRARY
+    assert (
+        parse_mapped_file(maps.replace("libcuda", "libother"), library="libcuda")
+        is None
+    )
 
 
 @given(st.text())
 def test_any_memory_maps_are_parsed_without_error(maps):
-    assert parse_mapped_file(maps) is None or "libcuda.so" in maps
+    assert parse_mapped_file(maps, library="libcuda") is None or "libcuda.so" in maps

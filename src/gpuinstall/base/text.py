@@ -78,9 +78,9 @@ def is_verbose() -> bool:
     return MAX_NAMES.get() > 1000
 
 
-def shorten(text: str) -> str:
-    """Truncate text to 200 characters."""
-    return text if len(text) <= 200 else f"{text[:200]}…"
+def shorten(text: str, longest: int = 200) -> str:
+    """Truncate text to a number of characters."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def join_names(names: Sequence[str]) -> str:

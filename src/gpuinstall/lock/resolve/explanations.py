@@ -625,4 +625,4 @@ def format_limit(requirement: Requirement) -> str:
 
 def shorten_explanation(account: str) -> str:
     """Shorten a long message from uv."""
-    return shorten(account.removeprefix(_PREAMBLE))
+    return shorten(account.removeprefix(_PREAMBLE), 300)

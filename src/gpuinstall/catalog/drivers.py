@@ -169,6 +169,10 @@ class Drivers(Value, eq=False):
                 releases.add(release)
         return sorted(releases)
 
+    def find_first_branch(self, cuda: tuple[int, int]) -> int | None:
+        """Return the oldest driver branch with a CUDA version, if any."""
+        return next((row.branch for row in self.branches if row.cuda >= cuda), None)
+
     def list_cuda_versions(self, oldest: DriverVersion) -> tuple[CudaVersion, ...]:
         """Return the CUDA versions that a driver and newer ones report."""
         cudas = {cuda for branch, cuda in self.branches if branch >= oldest.branch}

@@ -53,6 +53,9 @@ OTHER_LIBRARY = "other-library"
 """The code of a rejection because of the cuDNN of a build of torch."""
 
 _UNREAD = "and the rest was not inspected"
+_PARTLY_READ = Reason(
+    "not-inspected", "was inspected only in part, so its GPU code is unknown"
+)
 _ALTERNATIVE = re.compile(r"\.libs/[^/]+/|(^|/)sm_?\d{2,3}[af]?(-[^/]*)?/")
 """Folders of plugins, and of libraries for one GPU architecture."""
 
@@ -178,10 +181,7 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
     # The first part of a library may contain none of its GPU code.
     has_known_code = bool(row.codes) or row.is_whole
     if row.depth == Depth.WHOLE:
-        if not has_known_code:
-            message = "was inspected only in part, so its GPU code is unknown"
-            why = Reason("not-inspected", message)
-        return GpuVerdict(None, why)
+        return GpuVerdict(None, why if has_known_code else _PARTLY_READ)
     uses_no_torch = has_own_runtime(row) or not row.may_use_gpu
     is_known = has_known_code and (row.torch.is_known or uses_no_torch)
     return GpuVerdict(None, why, is_known and why is None)
@@ -269,6 +269,7 @@ def find_unsupported_gpus(
     """
     certain: dict[str, str] = {}
     possible: dict[str, str] = {}
+    is_unknown = False
     for rules, gpu in gpus:
         lacks = _find_lacks(row, rules, gpu)
         lacking = [*filter(None, lacks.values())]
@@ -278,11 +279,14 @@ def find_unsupported_gpus(
         if len(sure) * 2 > total:
             certain[gpu.label] = sure[0].text
         elif lacking and len(lacking) >= supporting:
+            if supporting and all(one.doubt == _UNREAD for one in lacking):
+                is_unknown = True
+                continue
             other = "but its other libraries have code" if supporting else _UNREAD
             possible[gpu.label] = f"{lacking[0].text}, {lacking[0].doubt or other}"
     at_fault = certain or possible
     if not at_fault:
-        return None, False
+        return (_PARTLY_READ if is_unknown else None), False
     names = " and ".join(at_fault)
     verb = "has" if certain else "may have"
     compiled = next(iter(at_fault.values()))
@@ -320,9 +324,7 @@ def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None
                 lack = _Lack(f"the inspected part of {lack.text}", _UNREAD)
             elif code_or_reason.code == "driver-too-old-for-ptx":
                 # Only the CUDA major of PTX is certain.
-                cuda = ".".join(map(str, build.toolkit or ()))
-                doubt = f"which requires a driver for CUDA {cuda}"
-                lack = _Lack(f"{code.library} has only PTX for it", doubt)
+                lack = lack._replace(doubt=f"and {code_or_reason.message}")
             elif _ALTERNATIVE.search(code.library) and not is_deciding:
                 lack = lack._replace(doubt="but it may work without this library")
             lacks.setdefault(stem, lack)

@@ -412,7 +412,8 @@ def read_needs(
     shared = load_libraries()
     native = filter(_NATIVE.fullmatch, wheel.members)
     by_name = {basename(path): path for path in native}
-    waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
+    deciding = {*libraries}
+    waiting = sorted(deciding, key=lambda path: (-wheel.members[path].file_size, path))
     # The value is None for a library that was not read or has no valid tables.
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
@@ -439,9 +440,9 @@ def read_needs(
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
     glibc = max((elf.required_glibc() for elf in read.values()), default=())
-    # CUDA's own libraries never use torch.
-    others = (path for path in elves if not shared.row(basename(path)))
-    is_whole = is_all and all(path in read for path in others)
+    # Bundled libraries of CUDA never use torch.
+    deciding.update(path for path in elves if not shared.row(basename(path)))
+    is_whole = is_all and deciding <= read.keys()
     found = Needs(
         needs=find_external_libraries(needs, wheel),
         opens=tuple(sorted(opened)),

@@ -284,6 +284,22 @@ def test_torch_requirement_is_unknown_with_unread_library(tmp_path):
     assert [*map(whole.verdict, minors)] == [False, True, False]
 
 
+def test_own_cuda_library_with_late_tables_is_unread(tmp_path):
+    # patchelf moved the tables of cuDensityMat 0.7.
+    noise = random.Random(0).randbytes(11 << 20)
+    data = native_library(
+        tmp_path / "libcudensitymat.so.0", needs=["libcurand.so.10"], code=noise
+    ).read_bytes()
+    path = "cuquantum/lib/libcudensitymat.so.0"
+    wheel = WheelReader(Bytes(archive({path: data})))
+
+    part = read_needs(TableCache(wheel), [path])[0]
+    whole = read_needs(TableCache(wheel), [path], to_the_end=True)[0]
+
+    assert not part.torch.is_known
+    assert (whole.needs, whole.torch.is_known) == (("libcurand.so.10",), True)
+
+
 def test_highly_compressed_library_is_not_read():
     bomb = WheelReader(
         Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(120 << 20)})),

@@ -237,6 +237,18 @@ def test_architectures_are_those_of_most_fatbin_containers(containers, part, who
         assert " ".join(code.architectures) == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "represents"), [("sm_70 sm_80", True), ("sm_70 compute_100", False)]
+)
+def test_single_architectures_do_not_represent_a_library(words, represents):
+    # cuTENSOR 2.8 sorts its containers by architecture.
+    fatbins = Fatbins([fatbin(words)] * 20)
+
+    fatbins.read(whole=True)
+
+    assert fatbins.is_representative is represents
+
+
 @pytest.mark.parametrize(("little", "libraries"), [(16 << 20, 12), (0, 4)])
 def test_partial_read_includes_all_small_libraries(monkeypatch, little, libraries):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)

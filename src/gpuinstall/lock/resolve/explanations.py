@@ -522,6 +522,11 @@ class ResolutionExplanation:
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[torch]
             reason = rejection or warning
+            is_unread = not result.is_settled and row.depth < inspector.max_depth(
+                row.package, self._resolution
+            )
+            if reason and reason.code == "not-inspected":
+                is_unread, reason = True, None
             why = reason.message if reason else self._explain_useless_cuda(row)
             why = why or self._explain_missing_library(row)
             if why:
@@ -535,22 +540,20 @@ class ResolutionExplanation:
                 elif members.is_optional(row.package, row.witness or ""):
                     message += "; it works without this library"
                 yield Reason(MAY_NOT_RUN, message)
-            # The read limit prevented inspecting the wheel.
-            elif not result.is_settled and row.depth < inspector.max_depth(
-                row.package, self._resolution
-            ):
+            elif is_unread:
                 how = (
                     "not inspected"
                     if row.depth is Depth.METADATA
                     else "inspected only in part"
                 )
-                unread = f"{row.package} {row.version} was {how}"
-                limit = "the inspection limit for one lock was reached"
+                message = (
+                    f"{row.package} {row.version} may lack code for these GPUs: it was "
+                    f"{how}, because the inspection limit was reached; test it on them"
+                )
                 if row.package in self._resolver_input.requested:
-                    yield Reason("not-inspected", f"{unread}: {limit}")
+                    yield Reason("not-inspected", message)
                 else:
-                    reporter = self._index.session.reporter
-                    reporter.detail("Inspected", f"{unread}: {limit}")
+                    self._index.session.reporter.detail("Inspected", message)
             has_gpu = not inspector.has_no_gpu
             if has_gpu and row.opens and row.package in members.must_open:
                 message = (

@@ -73,7 +73,7 @@ def find_code(
     runnable = [
         code for code in sass if _is_runnable(code, chip, build.toolkit, drivers)
     ]
-    code = _find_ptx(chip, build.code, build.toolkit, cuda)
+    code = _find_ptx(chip, build, drivers, cuda)
     if runnable:
         code = Code(str(max(runnable)), "sass")
     cudnn = dict(build.libraries).get("cudnn")
@@ -107,21 +107,22 @@ def _is_runnable(
 
 def _find_ptx(
     chip: ComputeCapability,
-    names: tuple[str, ...],
-    toolkit: Toolkit,
+    build: Build,
+    drivers: Drivers,
     cuda: CudaVersion | None,
 ) -> Code | Reason:
-    sass, ptx = split_code(names)
+    sass, ptx = split_code(build.code)
+    toolkit = build.toolkit
     older = [capability for capability in ptx if capability <= chip]
     newest = max(older, default=None)
     if newest is None:
         others = ", ".join(map(str, sass)) or "none"
         return Reason("no-code", f"no code for {chip.sm}, only for {others}")
     if toolkit is not None and (cuda is None or cuda < toolkit):
-        return Reason(
-            "driver-too-old-for-ptx",
-            f"{chip.sm} would run its PTX, which requires a driver for CUDA {CudaVersion(*toolkit)}",
-        )
+        branch = drivers.find_first_branch(toolkit)
+        driver = f"driver {branch} or newer" if branch else "a newer driver"
+        made = f"its PTX for {chip.sm} is of CUDA {CudaVersion(*toolkit)}"
+        return Reason("driver-too-old-for-ptx", f"{made}, which requires {driver}")
     return Code(f"compute_{newest.major}{newest.minor}", "ptx")
 
 

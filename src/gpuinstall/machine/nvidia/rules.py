@@ -281,8 +281,7 @@ class NvidiaRules(Rules):
         floor: object = self._find_floor(toolkit[0])
         # A driver cannot compile PTX from a newer CUDA version than its own.
         if code == "driver-too-old-for-ptx":
-            branches = self._tables.branches
-            floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
+            floor = self._tables.find_first_branch(toolkit)
         elif floor:
             last = self._find_last_branch(chips)
         if floor is None:

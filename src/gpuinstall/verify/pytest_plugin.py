@@ -7,8 +7,6 @@ from collections.abc import Generator
 
 import pytest
 
-from gpuinstall.base.vendors import BACKEND_ROWS
-
 USED = ("gpu", "used")
 """The user property of tests that ran on a GPU."""
 
@@ -32,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def count_allocations() -> int:
     """Return the number of GPU memory allocations that torch has counted."""
+    # pytest imports this plugin even without --require-gpu.
+    from gpuinstall.base.vendors import BACKEND_ROWS
+
     torch = sys.modules.get("torch")
     # Some kinds, such as rocm, have no module of their own.
     devices = [getattr(torch, row.kind, None) for row in BACKEND_ROWS]

@@ -288,7 +288,7 @@ def file_size(path: Path | str) -> int:
 
 
 def _read_text(file: Path) -> str:
-    """Return the text of a metadata file, which is read once until it changes."""
+    """Return the text of a metadata file, read once until it changes."""
     with suppress(OSError):
         status = file.stat()
         return _read_version(file, status.st_mtime_ns, status.st_ctime_ns)

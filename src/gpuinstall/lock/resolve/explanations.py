@@ -31,10 +31,14 @@ from gpuinstall.lock.resolve.resolver_input import (
 from gpuinstall.lock.resolve.run_uv import is_library_of_torch
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
-from gpuinstall.wheels.compatibility import find_missing_libraries
-from gpuinstall.wheels.learned.row import Depth, WheelRow
+from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
+from gpuinstall.wheels.learned.row import WheelRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_for_cuda, is_from_package
+from gpuinstall.wheels.needs import (
+    is_for_cuda,
+    is_from_package,
+    rename_for_cuda,
+)
 from gpuinstall.wheels.package import remove_cuda_label
 
 NO_CODE = "no-code-in-package"
@@ -515,13 +519,12 @@ class ResolutionExplanation:
 
     def _find_doubtful_packages(self) -> Iterator[Reason]:
         """Yield warnings about packages that may not run on the machine."""
-        torch = self._resolution.torch
-        members = load_members()
         inspector = self._resolver.inspector
         results = map(inspector.inspected.get, self._resolution.wheels)
         for result in filter(None, results):
-            row, rejection, warning = result.verdicts[torch]
+            row, rejection, warning = result.verdicts[self._resolution.torch]
             reason = rejection or warning
+            # A read limit prevented inspecting the wheel.
             is_unread = not result.is_settled and row.depth < inspector.max_depth(
                 row.package, self._resolution
             )
@@ -530,50 +533,66 @@ class ResolutionExplanation:
             why = reason.message if reason else self._explain_useless_cuda(row)
             why = why or self._explain_missing_library(row)
             if why:
+                remedy = self._describe_remedy(result, reason)
                 name = f"{row.package} {self._versions[row.package]}"
                 requirers = self._index.find_requirers(row.package, self._versions)
                 if requirers:
                     name = f"{name} ({format_requirers(requirers)})"
-                message = f"{name} {why}"
-                if members.works_on_cpu.fullmatch(row.package):
-                    message += "; it works on the CPU"
-                elif members.is_optional(row.package, row.witness or ""):
-                    message += "; it works without this library"
-                yield Reason(MAY_NOT_RUN, message)
+                yield Reason(MAY_NOT_RUN, f"{name} {why}{remedy}")
             elif is_unread:
-                how = (
-                    "not inspected"
-                    if row.depth is Depth.METADATA
-                    else "inspected only in part"
-                )
-                message = (
-                    f"{row.package} {row.version} may lack code for these GPUs: it was "
-                    f"{how}, because the inspection limit was reached; test it on them"
-                )
-                if row.package in self._resolver_input.requested:
-                    yield Reason("not-inspected", message)
-                else:
-                    self._index.session.reporter.detail("Inspected", message)
+                yield from self._report_unread(row)
             has_gpu = not inspector.has_no_gpu
-            if has_gpu and row.opens and row.package in members.must_open:
+            if has_gpu and row.opens and row.package in load_members().must_open:
                 message = (
                     f"{row.package} loads {row.opens[0]} by name: import torch first, "
                     "or add the library's folder to LD_LIBRARY_PATH"
                 )
                 yield Reason("opens-libraries", message)
 
+    def _report_unread(self, row: WheelRow) -> Iterator[Reason]:
+        """Report a wheel that was not inspected; yield it if requested."""
+        how = "inspected only in part" if row.depth else "not inspected"
+        message = (
+            f"{row.package} {row.version} may lack code for these GPUs: it was {how}, "
+            "because the inspection limit was reached; test it on them"
+        )
+        if row.package in self._resolver_input.requested:
+            yield Reason("not-inspected", message)
+        else:
+            self._index.session.reporter.detail("Inspected", message)
+
+    def _describe_remedy(self, found: Compatibility, reason: Reason | None) -> str:
+        """Return how a package with a warning can be used, if known."""
+        row, members, builds = found.row, load_members(), self._index.builds()
+        toolkit = self._resolution.build.toolkit
+        other = toolkit and rename_for_cuda(row.package, toolkit[0])
+        if reason and other and other != row.package:
+            extras = self._index.find_extras(other, self._resolution.wheels)
+            return next((f"; {extra} requires {other}" for extra in extras), "")
+        if members.works_on_cpu.fullmatch(row.package):
+            usable = [one for one in builds if found.runs_with([one])]
+            remedy = "; it works on the CPU"
+            if reason and usable:
+                backend = builds[usable[0]].backend
+                remedy += f", and on the GPU with --backend {backend}"
+            elif reason:
+                remedy += ", and an older version may work on the GPU"
+            return remedy
+        is_optional = members.is_optional(row.package, row.witness or "")
+        return "; it works without this library" if is_optional else ""
+
     def _explain_useless_cuda(self, row: WheelRow) -> str:
         """Return why a package for CUDA needs another target.
 
-        Packages that are only required are reported if they are linked to CUDA.
+        Packages that are only required are reported for their own libraries.
         """
         if not self._resolver.inspector.has_no_gpu:
             return ""
         why = [f"is linked to {name}" for name in row.needs if is_for_cuda(name)]
+        is_named = remove_cuda_label(row.package) != row.package
+        if is_named and (row.toolkit or row.has_runtime):
+            why.append("is for CUDA")
         if row.package in self._resolver_input.requested:
-            is_named = remove_cuda_label(row.package) != row.package
-            if is_named and (row.toolkit or row.has_runtime):
-                why.append("is for CUDA")
             version = self._versions[row.package]
             required = self._index.find_dependencies(row.package, version)
             libraries = filter(is_library_of_torch, requirement_names(required))

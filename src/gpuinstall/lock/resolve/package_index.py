@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
 
@@ -538,6 +538,27 @@ class PackageIndex:
             requirements = requirements_of_metadata(needed)
             return [one for one in requirements if one.applies_in(environment, extras)]
         return []
+
+    def find_extras(self, package: str, wheels: Iterable[Wheel]) -> Iterator[str]:
+        """Yield the extras of programs in a resolution that require a package.
+
+        Other programs than those with requested extras need no extra for it.
+        """
+        with_extras = {one.name for one in self.resolver_input.programs if one.extras}
+        for wheel in wheels:
+            if wheel.package not in with_extras:
+                continue
+            with suppress(InstallationError):
+                metadata = self.reader.metadata(wheel)
+                texts = map(str, metadata.get_all("Requires-Dist", ()))
+                required = [*requirements_of_metadata(texts)]
+                for extra in metadata.get_all("Provides-Extra", ()):
+                    if any(
+                        one.name == package
+                        and one.applies_in(self.resolver_input.markers, {extra})
+                        for one in required
+                    ):
+                        yield f"{wheel.package}[{extra}]"
 
     def find_wheel_for_newer_glibc(
         self,

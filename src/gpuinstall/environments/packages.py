@@ -291,11 +291,12 @@ def _read_text(file: Path) -> str:
     """Return the text of a metadata file, read once until it changes."""
     with suppress(OSError):
         status = file.stat()
-        return _read_version(file, status.st_mtime_ns, status.st_ctime_ns)
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return _read_version(file, status.st_ino, status.st_size, *times)
     return ""
 
 
 @cache
-def _read_version(file: Path, *_times: int) -> str:
+def _read_version(file: Path, *_version: int) -> str:
     with open_regular(file) as opened:
         return opened.read(DOCUMENT_BYTES).decode("utf-8", "replace")

@@ -384,16 +384,21 @@ class ResolutionInspector:
     def max_depth(self, package: str, resolution: UvResolution) -> Depth:
         """Return how thoroughly to inspect a package.
 
-        The code of the lines of a frozen requirements file is not read. A target
-        without GPUs needs only torch's symbols in requested packages.
+        The code of the lines of a frozen requirements file is not read, but the tables
+        of torch's packages are. A target without GPUs needs only torch's symbols in
+        requested packages.
         """
         members = load_members()
         uses_cuda = parse_name_cuda(package) or self.index.is_of_cuda_extra(package)
         # METADATA of torchcodec does not require torch.
-        uses_cuda = uses_cuda or package in self.resolver_input.catalog.family
-        uses_cuda = uses_cuda or any(
-            members.compiled_with.fullmatch(one.name)
-            for one in self.find_dependencies(package, resolution)
+        is_of_torch = package in self.resolver_input.catalog.family
+        uses_cuda = (
+            uses_cuda
+            or is_of_torch
+            or any(
+                members.compiled_with.fullmatch(one.name)
+                for one in self.find_dependencies(package, resolution)
+            )
         )
         is_requested = package in self.resolver_input.requested
         is_read = is_requested or (uses_cuda and not members.has_minimum(package))
@@ -401,6 +406,8 @@ class ResolutionInspector:
         if self.resolver_input.is_frozen:
             is_read = is_core(package) and not members.with_torch.fullmatch(package)
         deepest = Depth.WHOLE if is_read else Depth.METADATA
+        if is_of_torch and not is_read:
+            return Depth.TABLES
         if self.has_no_gpu and not is_requested:
             return min(deepest, Depth.TABLES)
         # Reading a part of the package is enough for a warning.

@@ -539,6 +539,10 @@ class PackageIndex:
             return [one for one in requirements if one.applies_in(environment, extras)]
         return []
 
+    def list_demands(self) -> list[Requirement]:
+        """Return the dependencies of all releases that uv tried."""
+        return [one for demands in self._log.edges.values() for one in demands]
+
     def find_extras(self, package: str, wheels: Iterable[Wheel]) -> Iterator[str]:
         """Yield the extras of programs in a resolution that require a package.
 

@@ -48,7 +48,7 @@ from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK
 from gpuinstall.sources.session import Session
-from gpuinstall.wheels.needs import rename_for_cuda
+from gpuinstall.wheels.needs import parse_name_cuda, rename_for_cuda
 
 Resolutions = list[Resolution]
 
@@ -239,6 +239,7 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
             added = _explain_added_torch(alone, resolver)
     if isinstance(alone, Conflict):
         added = added or _explain_by_glibc(resolver)
+        added = added or _explain_by_driver(alone, resolver)
         return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
     if not facts:
@@ -388,6 +389,30 @@ def _explain_by_glibc(resolver: Resolver) -> Conflict | None:
             hint=f"Run it again with --glibc {glibc}",
         )
         return Conflict(error)
+    return None
+
+
+def _explain_by_driver(conflict: Conflict, resolver: Resolver) -> Conflict | None:
+    """Return a conflict if a package in it is for the CUDA of newer drivers."""
+    demands = {one.text: one for one in resolver.index.list_demands()}
+    for text, one in demands.items():
+        if not find_mentioned_names(conflict.why, {one.name}):
+            continue
+        for label in (one.name, *one.extras):
+            cuda = parse_name_cuda(f"-{label}")
+            why = resolver.inspector.reject_cuda(one.name, cuda)
+            if cuda and why:
+                requirers = resolver.index.find_requirers(one.name)
+                error = NoBuildError(
+                    NO_CODE,
+                    f"{text} {why.message}",
+                    why=format_requirers(requirers) if requirers else None,
+                    hint=suggest_request_without(
+                        next(iter(requirers), one.name),
+                        resolver.resolver_input.lock_request,
+                    ),
+                )
+                return Conflict(error)
     return None
 
 

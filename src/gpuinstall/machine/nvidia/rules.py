@@ -187,7 +187,7 @@ class NvidiaRules(Rules):
             floor = f"a driver newer than {after}"
             newer = "the latest version"
         chips = [other.compute_capability for other in self.machine.gpus]
-        newer += self._describe_unsupported_gpus([chip, *filter(None, chips)])
+        floor += self._describe_unsupported_gpus([chip, *filter(None, chips)])
         return Finding(
             "driver-older-than-gpu",
             f"{self.driver} does not support {gpu.label}, which requires {floor}",
@@ -375,10 +375,10 @@ class NvidiaRules(Rules):
         """Return a note if no driver supports the chips of all GPUs."""
         first = self._find_first_branch(chips)
         ended = self._find_last_branches(chips).items()
-        dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
+        dropped = [f"for {name} is {last}" for name, last in ended if last < first]
         if not dropped:
             return ""
-        return f"; no driver supports all GPUs, and this one does not support {' and '.join(dropped)}"
+        return f"; no driver supports all GPUs: the last {' and '.join(dropped)}"
 
     def _find_first_branch(self, chips: Sequence[ComputeCapability]) -> int:
         """Return the first driver branch for the newest chip, or 0."""

@@ -393,7 +393,7 @@ def _explain_by_glibc(resolver: Resolver) -> Conflict | None:
 
 
 def _explain_by_driver(conflict: Conflict, resolver: Resolver) -> Conflict | None:
-    """Return a conflict if a package in it is for the CUDA of newer drivers."""
+    """Return a conflict if a package in it is for a CUDA of newer drivers."""
     demands = {one.text: one for one in resolver.index.list_demands()}
     for text, one in demands.items():
         if not find_mentioned_names(conflict.why, {one.name}):

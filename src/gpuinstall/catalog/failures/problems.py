@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import PROBE, Machine
 from gpuinstall.base.values import Value, replace
@@ -143,6 +144,7 @@ def finding_for(
     context: FixContext,
     *,
     entry: str | None = None,
+    fixes: tuple[Advice, ...] = (),
     **facts: Any,
 ) -> Finding:
     """Create a finding with the fixes for its code or failure.
@@ -152,6 +154,7 @@ def finding_for(
         message: The problem, in one line.
         context: The context in which the user applies the fixes.
         entry: The ID of the failure, by default the one for the code.
+        fixes: The fixes, by default those in the table.
         facts: Other fields of the finding.
 
     Raises:
@@ -163,7 +166,7 @@ def finding_for(
         code,
         message,
         id=entry or (kind.id if kind else None),
-        fixes=fix(what, context),
+        fixes=fixes or fix(what, context),
         **facts,
     )
 

@@ -7,6 +7,7 @@ pinned packages must have wheels, unless no such resolution exists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
@@ -35,6 +36,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan.refusal import RELAX
 from gpuinstall.plan.relax import (
     RelaxedRequest,
     find_nearest_request,
@@ -52,6 +54,9 @@ PINS_ALONE = 6
 
 MOST_PINS = 24
 """Maximum number of pins for which ``--relax`` is tried and suggested."""
+
+_OTHER_TORCH = rf"(?m)^(?:{RELAX}:|Write) .*\n?"
+"""Pattern for the lines of a fix that select another torch."""
 
 _REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE, TORCH_ADDED}
 """The codes of errors that other versions of pinned packages may avoid."""
@@ -84,6 +89,7 @@ def resolve_relaxed(
     if refusals:
         nearest = _find_nearest_request(opened)
         if nearest is None:
+            _remove_fixes_of_one_target(requests, refusal)
             raise refusal
         changed = list(nearest.dropped_requirements)
         opened = [
@@ -140,6 +146,8 @@ def suggest_changed_request(
         session: The HTTP clients and caches.
         resolve: Resolves one alternative.
     """
+    if _find_nearest_request(requests) is None:
+        _remove_fixes_of_one_target(requests, refusal)
     attempts: list[tuple[Requests, Pins]] = []
     pins = _find_program_pins(requests)
     # uv would drop most pins of a frozen file, after minutes.
@@ -161,6 +169,12 @@ def suggest_changed_request(
             if not optional:
                 hint = PER_TARGET
             refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
+
+
+def _remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) -> None:
+    """Remove another torch for one target from the fixes for several."""
+    if len(requests) > 1:
+        refusal.hint = re.sub(_OTHER_TORCH, "", refusal.hint or "").strip()
 
 
 def _find_program_pins(requests: Requests) -> Pins:

@@ -407,8 +407,11 @@ class ResolutionExplanation:
             if one.name == requirer:
                 continue
             selected = self._versions.get(one.name)
-            # A release that is not selected may add packages.
-            is_lacking = not requirer and not selected and one.name in self._known.seen
+            is_lacking = selected is None and one.name in self._known.seen
+            if requirer:
+                # A release that is not selected may add packages.
+                excluded = self._known.find_excluded_versions(one.name)
+                is_lacking = is_lacking and bool(excluded)
             is_other = selected and not one.allows(selected)
             is_unmet = is_lacking or is_other or self._index.is_unavailable(one)
             if is_unmet and (requirer or not self._can_be_satisfied(one, package)):

@@ -126,8 +126,8 @@ def _find_modified_files(
         old_packages: The packages to remove or replace.
         present: The existing files to remove or replace.
     """
-    # An empty RECORD after a power cut does not list itself.
-    names = {name for name in present if not name.endswith("/RECORD")}
+    # RECORD does not list modules that Python compiled, nor itself after a power cut.
+    names = {name for name in present if not name.endswith(("/RECORD", ".pyc"))}
     packages = [*old_packages, *read_packages(place.find_packages_folders())]
     # Replacing a file with an identical file loses no data.
     return {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.environment_paths import environment_folder, interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path, is_inside
@@ -38,10 +39,11 @@ from gpuinstall.cli.options import (
     is_on_command_line,
 )
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
-from gpuinstall.environments.environment import is_vacant, is_virtual
+from gpuinstall.environments.environment import is_vacant, is_virtual, read_marker
 from gpuinstall.environments.records import (
     check_finished,
     check_start,
+    find_changed_environment,
     format_undo_command,
     make_missing_error,
 )
@@ -330,6 +332,18 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
         from gpuinstall.cli.lock import change_locks  # slow to import
 
         return change_locks(options, without=names)
+    changed = find_changed_environment()
+    if changed and read_marker(paths.venv) is None:
+        python = str(changed.find_interpreter())
+        raise UsageError(
+            "environment-missing",
+            f"{changed.venv} is not an environment that gpuinstall created",
+            hint=Advice(
+                "uv",
+                ("pip", "uninstall", "--python", python, *names),
+                note="install --into reinstalls packages that your files require",
+            ),
+        )
     with options.open_project(without=names) as project:
         return _install_changed_request(project, options, "remove", *names)
 

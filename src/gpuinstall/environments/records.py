@@ -267,11 +267,22 @@ def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
     """
     fixes = []
     if creates:
+        changed = find_changed_environment()
+        if changed:
+            fixes.append(
+                f"{quote_word(changed.find_interpreter())}   # in {changed.venv.name}, which install --into changed"
+            )
         fixes.append(f"gpuinstall install{format_venv_option(venv)}   # creates it")
     if not creates or find_recorded_environments():
         fixes.append("gpuinstall env list   # lists your environments")
     message = f"there is no environment at {venv}"
     return UsageError("environment-missing", message, hint="\n".join(fixes))
+
+
+def find_changed_environment() -> EnvironmentPaths | None:
+    """Return an environment in this folder that ``--into`` changed, if any."""
+    places = find_undoable_environments()
+    return next((one for one in places if one.venv.parent == Path.cwd()), None)
 
 
 def find_undoable_environments() -> list[EnvironmentPaths]:

@@ -54,7 +54,10 @@ from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
 )
-from gpuinstall.environments.records import format_undo_command
+from gpuinstall.environments.records import (
+    find_changed_environment,
+    format_undo_command,
+)
 from gpuinstall.environments.running import read_restart_time
 from gpuinstall.environments.stamp import read_boot_id
 from gpuinstall.install.file_change import (
@@ -752,7 +755,10 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     is_trusted = is_journal(last) and _is_trusted(last, place)
     journal = read_journal(last, is_trusted=is_trusted)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
-        raise _nothing_to_undo(f"gpuinstall recorded none by this user in {place.venv}")
+        changed = find_changed_environment() if place.is_managed else None
+        hint = format_undo_command(changed) if changed else None
+        reason = f"gpuinstall recorded none by this user in {place.venv}"
+        raise _nothing_to_undo(reason, hint)
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
         raise _nothing_to_undo(f"another tool has recreated {place.venv}")
     if not journal.is_rebuild:
@@ -771,8 +777,9 @@ def _digest_own_lock(place: EnvironmentPaths) -> str:
     return text_digest(own.text) if own else ""
 
 
-def _nothing_to_undo(reason: str) -> UsageError:
-    return UsageError("no-previous", f"there is no change to undo: {reason}")
+def _nothing_to_undo(reason: str, hint: str | None = None) -> UsageError:
+    message = f"there is no change to undo: {reason}"
+    return UsageError("no-previous", message, hint=hint)
 
 
 def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:

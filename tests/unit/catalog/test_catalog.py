@@ -168,8 +168,8 @@ def test_catalog_rows_do_not_contradict_each_other():
     [
         (
             'torchvision = "0.29.2 0.29.1"',
-            'torchvision = "0.30.0"',
-            "releases: torch 2.14.1: torchvision 0.30.0 has no row in companions",
+            'torchvision = "0.99.0"',
+            "releases: torch 2.14.1: torchvision 0.99.0 has no row in companions",
         ),
         (
             '"2.15.0", tag = "cu134"',

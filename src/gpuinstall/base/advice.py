@@ -17,7 +17,7 @@ from gpuinstall.base.version import __version__
 NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
 PROGRAM = "gpuinstall"
-_AGAIN = r"Run it again (?:with (?P<added>--.*?)|without (?P<omitted>--[^,:]+))(?:: (?P<note>.*))?"
+_AGAIN = r"Run it again (?:with (?P<added>(?:--|torch==).*?)|without (?P<omitted>--[^,:]+))(?:: (?P<note>.*))?"
 _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
 

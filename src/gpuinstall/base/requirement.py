@@ -97,6 +97,9 @@ COMMAND_LINE = TextOrigin("the command line")
 FROM_METADATA = TextOrigin("METADATA")
 """The origin of a requirement that only a package has."""
 
+INSTALLED = TextOrigin("installed")
+"""The origin of a requirement that keeps an installed version."""
+
 
 class Requirement(Value):
     """Parsed requirement. Requirements with the same text are equal."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.requirement import INSTALLED, Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
@@ -238,7 +238,8 @@ def _resolve_with_installed(
     if not (typed.files or typed.request.requirements or typed.request.backend):
         builds.insert(0, _find_verified_builds(existing, label))
     for build in filter(None, builds):
-        constraints = (*request.request.constraints, *build)
+        pins = [pin.at(INSTALLED) for pin in build]
+        constraints = (*request.request.constraints, *pins)
         # The label of the installed torch may be no backend. An invalid request is rejected below.
         with suppress(MachineError, NoBuildError, UsageError):
             return resolve([request.with_request_changes(constraints=constraints)])[0]

@@ -10,9 +10,11 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
     FROM_METADATA,
+    INSTALLED,
     NO_ORIGIN,
     Constraint,
     Requirement,
+    TextOrigin,
     requirement_names,
 )
 from gpuinstall.base.values import Value, replace
@@ -69,8 +71,9 @@ def refuse_request(
     fixes = [_find_fix(nearest, conflict.context)] if nearest else []
     relaxed = None
     # The user cannot change a requirement in METADATA.
-    own = [one for one in culprits if one.is_own]
-    if not request.relax and own == culprits:
+    own = [one for one in culprits if one.origin != FROM_METADATA]
+    is_typed = all(one.origin != INSTALLED for one in own)
+    if is_typed and not request.relax and own == culprits:
         from gpuinstall.plan.relax import find_nearest_request
 
         relaxed = find_nearest_request(request, failure.context.catalog, attempt)
@@ -181,15 +184,15 @@ class Limit(Value):
     """The name of the request field, or empty for a requirement."""
 
     @property
-    def text_with_file(self) -> str:
-        """The limit as text, with its file unless the user typed it."""
-        origin = self.requirement.origin if self.requirement else NO_ORIGIN
-        return f"{self.text} ({origin})" if origin.is_in_file else self.text
+    def origin(self) -> TextOrigin:
+        """The origin of the requirement, if any."""
+        return self.requirement.origin if self.requirement else NO_ORIGIN
 
     @property
-    def is_own(self) -> bool:
-        """Whether the limit is in the user's request, not in METADATA."""
-        return self.requirement is None or self.requirement.origin != FROM_METADATA
+    def text_with_file(self) -> str:
+        """The limit as text, with its file unless the user typed it."""
+        has_origin = self.origin.is_in_file or self.origin == INSTALLED
+        return f"{self.text} ({self.origin})" if has_origin else self.text
 
     @property
     def is_for_torch(self) -> bool:
@@ -425,6 +428,8 @@ def _format_change(
         if place.startswith("--"):
             return f"Run it again without {place}"
         return f"Without {limit.text} ({place})" if place else f"Without {limit.text}"
+    if limit.origin == INSTALLED:
+        return f"Run it again with torch=={build.torch}"
     other = "torch" if limit.is_for_torch else None
     cuda_name = context.cuda_names.get(requirement.text)
     if cuda_name and build.toolkit:

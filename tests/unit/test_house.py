@@ -31,7 +31,7 @@ __main__ -> base cli
 api -> base catalog install lock machine plan project verify
 base ->
 catalog -> base sources
-diagnose -> base catalog environments lock machine plan verify wheels
+diagnose -> base catalog environments lock machine plan sources verify wheels
 environments -> base sources
 export -> base catalog environments lock machine
 gpuinstall -> base

@@ -226,12 +226,13 @@ def check_command(options: CommandOptions) -> Outcome:
         rows += [("", reason) for reason in reasons]
         if reasons:
             message = f"{name} is stale: {'; '.join(reasons)}"
-            errors.append(Finding("lock-stale", message, fixes=(row.command,)))
+            errors.append(Finding("lock-stale", message, fixes=row.fixes))
     split = find_different_versions(row.lock for row in checked)
     if split and not options.same:
         texts = [f"{name} ({format_versions(split[name])})" for name in split]
         rows.append(("Differs", join_names(texts)))
-    rows += [("Do", str(line)) for line in dict.fromkeys(one.fix for one in errors)]
+    fixes = dict.fromkeys(fix for error in errors for fix in error.fixes)
+    rows += [("Do", str(fix)) for fix in fixes]
     return Outcome(
         {"locks": [row.to_dict() for row in checked], "differences": split},
         rows,

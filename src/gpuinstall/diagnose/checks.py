@@ -31,6 +31,7 @@ from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.request.history import read_environment_lock
 from gpuinstall.lock.request.pyproject import ProjectFile
+from gpuinstall.sources.gate import list_source_fixes
 
 _POWER_CUT = "a power failure or a full disk interrupted the writing of the file"
 _ACTIVATED = re.compile(
@@ -90,10 +91,11 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     if misfits and len(misfits) == len(files):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
+        source_fixes = list_source_fixes({reason.code})
         yield Finding(
             f"lock-{reason.code}",
             f"no lock file in this folder fits this machine: {name}: {reason.message}",
-            fixes=(Advice(PROGRAM, ("lock",), evidence.folder),),
+            fixes=tuple(source_fixes) or (Advice(PROGRAM, ("lock",), evidence.folder),),
             where="project",
             blocking=False,
         )

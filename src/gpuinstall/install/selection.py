@@ -98,12 +98,13 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
 def _report_gpu_lock(
     fit: CompatibleLock, state: InstallState, reporter: Reporter
 ) -> None:
-    """Report a build for GPUs on a machine without one, and rejected locks."""
-    others = "".join(f"; {line}" for line in format_misfits(state.misfits).splitlines())
-    reporter.warn(
-        f"{fit.lock.name} has a build for GPUs ({fit.choice.build.backend}), and this machine has none:"
-        f" torch runs on the CPU{others}"
-    )
+    """Report rejected locks, and a build for GPUs on a machine without one."""
+    sentences = [
+        *format_misfits(state.misfits).splitlines(),
+        *state.source_fixes[:1],
+        f"{fit.lock.name} has a build for GPUs ({fit.choice.build.backend}), and this machine has none: torch runs on the CPU",
+    ]
+    reporter.warn(". ".join(sentences))
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:

@@ -194,7 +194,7 @@ def _find_compatible_lock(state: InstallState) -> CompatibleLock:
         fit = check_lock_files(for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
-    if request.machine.gpus or isinstance(request.outcome, Rejected):
+    if allow_cpu or request.machine.gpus or isinstance(request.outcome, Rejected):
         state.check_lockable()
     raise MachineError(
         "no-gpu",

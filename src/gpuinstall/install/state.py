@@ -70,10 +70,10 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import find_build_files
 from gpuinstall.lock.request.history import read_environment_lock
 from gpuinstall.plan import Rejected
-from gpuinstall.sources.gate import LIST, TRUST
+from gpuinstall.sources.gate import list_source_fixes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
@@ -632,6 +632,12 @@ class InstallState(Value):
         """The lock files that are incompatible or have another request."""
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
+    @property
+    def source_fixes(self) -> Sequence[str]:
+        """The fixes for rejected package sources in the lock files."""
+        codes = {misfit.reason.code for misfit in self.misfits}
+        return list_source_fixes(codes, self.gate.wheels if self.gate else None)
+
     def check_lockable(self) -> None:
         """Check that the options and the machine allow a new lock file.
 
@@ -666,23 +672,12 @@ class InstallState(Value):
 
     def _create_incompatible_lock_error(self) -> LockError:
         """Return an error that explains why no lock file is compatible."""
-        codes = {misfit.reason.code for misfit in self.misfits}
-        hint = "\n".join(
-            dict.fromkeys((*self._driver_hints(), self._format_target_command()))
-        )
-        if "folder-not-trusted" in codes:
-            hint = TRUST
-        elif "lock-traversal" in codes:
-            add = "Add --wheels with a folder that has the file"
-            if self.gate and self.gate.wheels:
-                folder = quote_word(self.gate.wheels)
-                add = f"gpuinstall lock download {folder}   # on the machine that wrote the lock"
-            hint = f"{add}\n{LIST}"
+        hints = dict.fromkeys((*self._driver_hints(), self._format_target_command()))
         return LockError(
             "lock-does-not-fit",
             "no lock file in this folder fits this machine",
             evidence=format_misfits(self.misfits),
-            hint=hint,
+            hint="\n".join(self.source_fixes or hints),
             data={"chosen": None, "rejected": list_rejected_locks(self.misfits)},
         )
 

@@ -18,6 +18,7 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.lock.request.lock_sources import check_hosts
+from gpuinstall.sources.gate import list_source_fixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,14 +47,16 @@ class CheckedLock(NamedTuple):
     """Whether the project's settings no longer list the lock file's target."""
 
     @property
-    def command(self) -> str:
-        """The command that updates or removes the lock file."""
+    def fixes(self) -> tuple[str, ...]:
+        """The commands or changes that make the lock file up to date."""
         codes = {reason.code for reason in self.reasons}
         if self.is_left_over and "misnamed" not in codes:
-            return f"rm {self.lock.name}   # {self.lock.target} is no longer a target"
+            return (
+                f"rm {self.lock.name}   # {self.lock.target} is no longer a target",
+            )
         if codes <= _UPDATED:
-            return "gpuinstall lock"
-        return "gpuinstall lock --upgrade"
+            return ("gpuinstall lock",)
+        return (*(list_source_fixes(codes) or ["gpuinstall lock --upgrade"]),)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a lock file in ``lock check --json``."""

@@ -7,16 +7,20 @@ gpuinstall contacts a server, builds a package, or runs code.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location, PackageSource, SourceKind, SourceOrigin
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
 LIST = "Add the source to trusted-sources in ~/.config/gpuinstall/config.toml"
 TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 """The hint for an untrusted source."""
+FIND_LINKS = "For a wheel, set PIP_FIND_LINKS to its folder, or run gpuinstall sync --wheels with a folder that has it"
+"""The hint for a locked wheel in a folder that is not configured."""
 
 
 class Entry(Value):
@@ -58,6 +62,25 @@ def find_rejection(entry: Entry, policy: Policy) -> Reason | None:
     """Return the first reason to reject a package source, or None."""
     reasons = (rule(entry, policy) for rule in _RULES)
     return next(filter(None, reasons), None)
+
+
+def list_source_fixes(
+    codes: Collection[str], wheels: Path | None = None
+) -> Sequence[str]:
+    """Return the fixes for rejected package sources in lock files.
+
+    Args:
+        codes: The codes of the reasons.
+        wheels: The folder that the user gives instead of downloads.
+    """
+    if "folder-not-trusted" in codes:
+        return TRUST.splitlines()
+    if "lock-traversal" not in codes:
+        return ()
+    if wheels is None:
+        return FIND_LINKS, LIST
+    download = f"gpuinstall lock download {quote_word(wheels)}"
+    return f"{download}   # on the machine that wrote the lock", LIST
 
 
 def _check_subdirectory(entry: Entry, _: Policy) -> Reason | None:

@@ -20,7 +20,7 @@ from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import find_given_file, parse_package_source
-from gpuinstall.sources.gate import LIST, TRUST, Entry, find_rejection
+from gpuinstall.sources.gate import Entry, find_rejection, list_source_fixes
 from gpuinstall.sources.sources import Sources
 
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ class LockGate(Value):
     def check(self, lock: Lock, selected: Iterable[LockEntry] = ()) -> None:
         """Raise LockError if a package source in a lock file is rejected."""
         for reason in self.find_rejections(lock, selected):
+            fixes = list_source_fixes({reason.code}, self.wheels)
             raise LockError(
                 reason.code,
                 f"{lock.name}: {reason.message}",
                 why="sources in locks are checked like sources in requirements",
-                hint=LIST if reason.code == "lock-traversal" else TRUST,
+                hint="\n".join(fixes) or "gpuinstall lock --upgrade",
             )
 
     def _list_entries(self, sources: Iterable[LockEntry]) -> Iterator[Entry]:

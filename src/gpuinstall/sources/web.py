@@ -90,7 +90,7 @@ class Cause(NamedTuple):
 
 OFFLINE = Cause(
     "this run is offline, and the cache lacks a page or file of this host",
-    "Run it again without --offline: unset GPUINSTALL_OFFLINE and UV_OFFLINE if they are set\n"
+    "Run it again without --offline: with GPUINSTALL_OFFLINE and UV_OFFLINE unset\n"
     "Create the lock online; gpuinstall sync --offline then installs it if uv's cache has the files",
 )
 _UNTRUSTED = Cause(

@@ -32,7 +32,8 @@ def limit_to_locked_torch(
     """Return the requests for the torch builds of their lock files.
 
     The result is None if a request neither extends nor reduces the request of its lock
-    file, requests another package of the torch family, or has a build for more GPUs.
+    file, requests another package of the torch family, or has a build for more GPUs. It
+    is also None if the locked torch is on no server.
     """
     limited = []
     for request in requests:
@@ -40,6 +41,8 @@ def limit_to_locked_torch(
         if len(own) != 1 or own[0].find_unhashed_packages:
             return None
         lock = own[0]
+        if "torch" in lock.packages_without_url:
+            return None
         torch = lock.versions.get("torch")
         names = requirement_names(request.request.requirements)
         is_similar = names <= lock.requested or names >= lock.requested

@@ -21,7 +21,7 @@ from gpuinstall.base.errors import (
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import Constraint, is_file_url
+from gpuinstall.base.requirement import Constraint, is_file_url, is_http_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
@@ -66,6 +66,7 @@ from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.refusal import remove_changed_requests
+from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.web import OFFLINE
 
@@ -361,7 +362,7 @@ def _check_locked_torch(
             mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # to use a mirror"
             error = InstallationError(
                 "torch-index-lost",
-                f"{index} does not currently list torch {torch}, which {lock.name} requires; the lock is unchanged",
+                f"{index} cannot be reached, and no other source lists torch {torch} of {lock.name}; the lock is unchanged",
                 hint=f"Try again later\n{mirror}",
             )
             silent = session.client.unreachable(index)
@@ -369,6 +370,10 @@ def _check_locked_torch(
                 error.why = silent.why
             if session.sourcing.offline:
                 error.hint = OFFLINE.hint
+            files = [file.url for file in lock.files if file.package == "torch"]
+            if not any(map(is_http_url, files)):
+                error.evidence = f"{lock.name} has torch from {join_names(files)}"
+                error.hint = f"{FIND_LINKS}\n{error.hint}"
             raise error
 
 

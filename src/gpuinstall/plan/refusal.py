@@ -189,12 +189,6 @@ class Limit(Value):
         return self.requirement.origin if self.requirement else NO_ORIGIN
 
     @property
-    def text_with_file(self) -> str:
-        """The limit as text, with its file unless the user typed it."""
-        has_origin = self.origin.is_in_file or self.origin == INSTALLED
-        return f"{self.text} ({self.origin})" if has_origin else self.text
-
-    @property
     def is_for_torch(self) -> bool:
         """Whether the limit is a requirement or constraint on torch."""
         return self.requirement is not None and self.requirement.name == "torch"
@@ -388,7 +382,9 @@ def _explain_no_build(
     context: PlanContext,
 ) -> str:
     """Explain that no torch build satisfies a requirement or option."""
-    fits = f"fits {culprit.text_with_file}"
+    fits = f"fits {culprit.text}"
+    if culprit.origin.is_in_file or culprit.origin == INSTALLED:
+        fits += f" ({culprit.origin})"
     if cause:
         return f"no build of torch {fits}; {cause}"
     platform = f"{context.machine.os} {context.machine.arch}"

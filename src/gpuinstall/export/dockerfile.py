@@ -169,7 +169,7 @@ def _find_docker_platform(
         cause = "packages from a folder or repository that the image lacks"
         raise make_export_error(
             f"{lock.name} has {cause}: {', '.join(absent)}",
-            "Write a Dockerfile that copies this folder and one from gpuinstall lock download, and runs gpuinstall sync --wheels",
+            "Write a Dockerfile that copies this folder and a folder of its wheels, and runs gpuinstall sync --wheels",
         )
     # Build the image for the first platform that the lock file supports.
     for arch, platform in _PLATFORMS.items():

@@ -87,5 +87,5 @@ def test_driver_fix_mentions_gpus_it_does_not_support(cards, dropped):
     finding = NvidiaRules(there, frozen_catalog()).find_driver_fault(there.gpus)
     assert finding is not None
     assert (
-        "this one does not support Kepler (last: 470)" in str(finding.fix)
+        "no driver supports all GPUs: the last for Kepler is 470" in str(finding.fix)
     ) is dropped

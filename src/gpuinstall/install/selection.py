@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import INSTALLED, Constraint, parse_constraint
+from gpuinstall.base.requirement import INSTALLED, Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
@@ -259,7 +259,8 @@ def _find_verified_builds(
             continue
         # Without the label, the pin would allow any CUDA version.
         pin = f"{line}+{label}" if label and line == there else line
-        constraints.append(parse_constraint(pin))
+        name, _, version = pin.partition("==")
+        constraints.append(Constraint.of(name, f"=={version}"))
     return constraints
 
 

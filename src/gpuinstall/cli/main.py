@@ -178,7 +178,8 @@ def _convert_usage_error(
     hint = " ".join(filter(None, ("gpuinstall", command, "--help")))
     for number, word in enumerate(arguments):
         option, equals, value = word.partition("=")
-        if f"'{option}'" not in error.format_message():
+        is_known = isinstance(error, click.BadOptionUsage)
+        if is_known or f"'{option}'" not in error.format_message():
             continue
         hint = _OTHER_WORDS.get(option, hint)
         if option in _SAME_OPTIONS:

@@ -35,7 +35,7 @@ MAX_LISTED_FAILURES = 5
 # A single word that is a path or has the suffix of a log file.
 _PATH_PATTERN = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
 _NUMBER_PATTERN = r"[Ff]?\d{1,4}"
-_USAGE = "<command> 2>&1 | gpuinstall explain"
+_USAGE = "Append 2>&1 | gpuinstall explain to the command that fails"
 MAX_BYTES = 64 << 20
 """The maximum number of bytes to read from each end of a log."""
 _BLOCK_BYTES = 1 << 20
@@ -81,7 +81,7 @@ def _show_causes(terminal: Terminal, explanation: Explanation) -> None:
         _show_cause(terminal, cause, explanation.facts.get(cause.id))
     if not explanation.causes and not explanation.refuted:
         terminal.print_line("gpuinstall does not recognize a failure in this text.")
-        rows = [("do", f"{_USAGE}   # the whole output")]
+        rows = [("do", f"{_USAGE}, to pass its whole output")]
         terminal.print_rows(rows, LABEL_WIDTH)
 
 

@@ -67,30 +67,37 @@ def machine_from_options(
         return replace(machine, driver=Driver(version, found_via="words"))
     if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
-    if assumes_driver:
-        version = DriverVersion.parse(str(_find_newest_branch(cards)))
-        return replace(machine, driver=Driver(version, found_via="assumed"))
     labels = [gpu.label for gpu in cards]
-    commands = [f"gpuinstall plan --gpu {quote_word(label)}" for label in labels]
+    hint = "\n".join(f"gpuinstall plan --gpu {quote_word(label)}" for label in labels)
+    if assumes_driver:
+        branch = _find_newest_branch(cards)
+        if branch is None:
+            message = f"no driver supports {' and '.join(labels)}"
+            raise UsageError("no-common-driver", message, hint=hint)
+        version = DriverVersion.parse(str(branch))
+        return replace(machine, driver=Driver(version, found_via="assumed"))
     raise UsageError(
         "driver-missing",
         f"--gpu requires --driver: the builds for {', '.join(labels)} depend on it",
-        hint="\n".join(
-            ["Add --driver with the version that nvidia-smi shows", *commands]
-        ),
+        hint=f"Add --driver with the version that nvidia-smi shows\n{hint}",
     )
 
 
-def _find_newest_branch(gpus: Iterable[Gpu]) -> int:
-    """Return the latest driver branch that supports all GPUs."""
+def _find_newest_branch(gpus: Iterable[Gpu]) -> int | None:
+    """Return the latest driver branch that supports all GPUs, if any."""
     drivers = load_drivers()
     branches = [drivers.branches[-1].branch]
+    floors = [0]
     for gpu in gpus:
         capability = gpu.compute_capability
         generation = drivers.generation(capability) if capability else None
         if generation and generation.last_branch:
             branches.append(generation.last_branch)
-    return min(branches)
+        first = drivers.first_drivers.get(capability) if capability else None
+        if first:
+            floors.append(first.linux.branch)
+    newest = min(branches)
+    return newest if newest >= max(floors) else None
 
 
 def parse_driver(text: str) -> DriverVersion:

@@ -245,7 +245,7 @@ def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-_CERTAIN = (reject_windows_only, reject_old_driver, reject_old_chip)
+_CERTAIN = (reject_windows_only, reject_old_chip, reject_old_driver)
 """Rules that use the name, label, or METADATA, but no libraries."""
 
 

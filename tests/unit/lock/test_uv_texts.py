@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.uv import errors
@@ -133,6 +134,7 @@ def test_uv_reports_extra_that_does_not_exist(pinned):
         ("x @ {url}/x-1-py3-none-any.whl", (), {}, "http-status"),
         ("x", ("--index-url", "{url}/closed"), {}, "http-status"),
         ("thing", (), {"UV_CACHE_DIR": "/dev/null/x"}, "not-writable"),
+        ("thing", ("--find-links", "/nowhere"), {}, "find-links-unreadable"),
         ("a b", (), {}, "resolution-failed"),
     ],
 )
@@ -143,6 +145,14 @@ def test_uv_request_error_is_recognized(pinned, request_, options, variables, co
     failure = errors.explain_failure(message, unlisted=())
     error = failure.error if isinstance(failure, Conflict) else failure
     assert error.code == code, message
+
+
+def test_unreachable_url_is_reported_without_index(pinned):
+    url = f"{NOWHERE}x-1-py3-none-any.whl"
+    error = errors.explain_failure(pinned.resolve(f"x @ {url}"), unlisted=())
+    assert isinstance(error, InstallationError)
+    assert error.message == f"{url} cannot be reached"
+    assert error.hint == "Check the URL, and set HTTPS_PROXY if you use a proxy"
 
 
 def test_uv_file_error_is_recognized(pinned):

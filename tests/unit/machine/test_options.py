@@ -7,9 +7,9 @@ from gpuinstall.catalog.gpus import load_other_chips
 from gpuinstall.machine.options import machine_from_options, parse_driver
 
 
-def refused(*gpus, driver):
+def refused(*gpus, driver, assumes_driver=False):
     with pytest.raises(UsageError) as caught:
-        machine_from_options(gpus, driver)
+        machine_from_options(gpus, driver, assumes_driver=assumes_driver)
     return caught.value
 
 
@@ -63,6 +63,15 @@ def test_missing_driver_suggests_plan_for_each_gpu():
         "gpuinstall plan --gpu 'GeForce RTX 5090'",
         "gpuinstall plan --gpu V100",
     ]
+
+
+def test_no_driver_is_assumed_for_too_different_gpus():
+    error = refused("RTX 5090", "K80", driver=None, assumes_driver=True)
+
+    assert error.message == "no driver supports GeForce RTX 5090 and Tesla K80"
+    assert error.hint == (
+        "gpuinstall plan --gpu 'GeForce RTX 5090'\ngpuinstall plan --gpu 'Tesla K80'"
+    )
 
 
 @pytest.mark.parametrize(

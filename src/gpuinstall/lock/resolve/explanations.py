@@ -579,7 +579,7 @@ class ResolutionExplanation:
                 backend = builds[usable[0]].backend
                 remedy += f", and on the GPU with --backend {backend}"
             elif reason:
-                remedy += ", and an older version may work on the GPU"
+                remedy += f", and {row.package} without a version may resolve to one for the GPU"
             return remedy
         is_optional = members.is_optional(row.package, row.witness or "")
         return "; it works without this library" if is_optional else ""

@@ -45,6 +45,7 @@ from gpuinstall.lock.uv.edges import OWN_PACKAGES
 from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
 from gpuinstall.lock.uv.project import UvLock
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
+from gpuinstall.machine.protocol import Toolkit
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK
 from gpuinstall.sources.session import Session
@@ -290,12 +291,24 @@ def _explain_by_facts(
         ]
         reasons.append(next(iter(failed), f"no older version {known} here{unread}"))
     lock_request = resolver.resolver_input.lock_request
-    hint = suggest_request_without(program, lock_request)
+    hints = [suggest_request_without(program, lock_request)]
     other = _find_other_name(package, resolver)
     if other and program == package:
-        hint = f"Request {other} instead of {package}\n{hint}"
+        hints.insert(0, f"Request {other} instead of {package}")
+    found = newest.wheel and resolver.inspector.inspected.get(newest.wheel)
+    if found and found.unusable:
+        hints.insert(0, _suggest_driver(found.unusable, found.row.toolkit, resolver))
     why = ", and ".join(reasons) or None
+    hint = "\n".join(filter(None, hints))
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
+
+
+def _suggest_driver(why: Reason, toolkit: Toolkit, resolver: Resolver) -> str:
+    """Return the hint that updates the driver, if it is too old for a CUDA."""
+    build = replace(resolver.resolver_input.builds[0], toolkit=toolkit)
+    gpus = resolver.resolver_input.gpus
+    fixes = [rules.find_driver_fix(build, why.code, [gpu]) for rules, gpu in gpus]
+    return next(filter(None, fixes), "")
 
 
 def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
@@ -403,14 +416,16 @@ def _explain_by_driver(conflict: Conflict, resolver: Resolver) -> Conflict | Non
             why = resolver.inspector.reject_cuda(one.name, cuda)
             if cuda and why:
                 requirers = resolver.index.find_requirers(one.name)
+                without = suggest_request_without(
+                    next(iter(requirers), one.name),
+                    resolver.resolver_input.lock_request,
+                )
+                driver = _suggest_driver(why, (cuda, 0), resolver)
                 error = NoBuildError(
                     NO_CODE,
                     f"{text} {why.message}",
                     why=format_requirers(requirers) if requirers else None,
-                    hint=suggest_request_without(
-                        next(iter(requirers), one.name),
-                        resolver.resolver_input.lock_request,
-                    ),
+                    hint=f"{driver}\n{without}",
                 )
                 return Conflict(error)
     return None

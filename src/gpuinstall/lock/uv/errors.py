@@ -144,6 +144,12 @@ _SYSTEM_ERRORS = (
         "ls -ld {place}   # if it is uv's cache, set UV_CACHE_DIR to another folder",
     ),
     _ErrorPattern(
+        r"Failed to read `--find-links` directory: (?P<place>[^\n]+)",
+        "find-links-unreadable",
+        "the find-links folder {place} cannot be read",
+        "Check the path",
+    ),
+    _ErrorPattern(
         "HTTP status",
         "http-status",
         "a package index refused to serve a file that it lists",
@@ -154,6 +160,12 @@ _SYSTEM_ERRORS = (
         "offline",
         "this run is offline, and the cache lacks a file that uv needs",
         OFFLINE.hint,
+    ),
+    _ErrorPattern(
+        r"(?s)Failed to download `\S+ @ (?P<address>[^`]+)`.*error sending request.*cause: (?P<cause>[^\n]+)",
+        "network",
+        "{address} cannot be reached",
+        "Check the URL, and set HTTPS_PROXY if you use a proxy",
     ),
     _ErrorPattern(
         "(?s)(?:error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake)"
@@ -336,7 +348,7 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
             "cause": groups.get("cause") or cause,
             "place": quote_word(groups.get("place") or "."),
         }
-        hint = network_hint() if row.code == "network" else row.hint
+        hint = row.hint or (network_hint() if row.code == "network" else None)
         error = row.error(
             row.code,
             row.message.format(**names),

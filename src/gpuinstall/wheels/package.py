@@ -110,8 +110,11 @@ class PackageReader:
             matches = _select_libraries_for_cuda(matches, cuda)
         self._matched = [match[0] for match in matches]
         self._deciding = self._matched
+        self._others = set[str]()
         if not self._is_per_cuda:
             self._deciding = find_deciding_libraries(package, wheel.members)
+            own = find_own_libraries(package, wheel.members)
+            self._others.update(set(own).difference(self._deciding))
         # If all libraries are optional, as in torchao, only their needs are read.
         self._linked = self._deciding or [*_list_libraries(wheel.members)]
 
@@ -134,6 +137,7 @@ class PackageReader:
     def read_code(self, *, whole: bool) -> WheelFacts:
         """Read the needs and the GPU code of the wheel; raise WheelError."""
         needs, paths = read_needs(self._tables, self._linked, to_the_end=whole)
+        needs = self._add_needs_of_others(needs)
         libraries = self._sort_by_size(
             self._libraries_with_code(needs, paths, whole=whole)
         )
@@ -151,6 +155,17 @@ class PackageReader:
                 self._code[name] = _LibraryReader(self._wheel, name)
             self._code[name].read(whole=whole)
         return self._collect_facts(needs, libraries, unread)
+
+    def _add_needs_of_others(self, needs: Needs) -> Needs:
+        """Add what modules such as ``cupy_backends`` need of the same CUDA."""
+        shared = load_libraries()
+        others = set[str]()
+        for name in sorted(self._others) if needs.cudas else ():
+            elf, _ = self._tables.read(name, whole=False)
+            others.update(filter(shared.row, elf.needs if elf else ()))
+        same = [one for one in others if shared.cuda_majors([one]) <= {*needs.cudas}]
+        added = find_external_libraries(same, self._wheel)
+        return replace(needs, needs=tuple(sorted({*needs.needs, *added})))
 
     def _may_use_gpus(self, needs: Needs) -> bool:
         """Return whether the libraries need CUDA or contain GPU code."""
@@ -261,10 +276,22 @@ def _folder_cuda_majors(names: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted(majors)) if len(majors) > 1 else ()
 
 
-def find_deciding_libraries(
-    package: str,
-    names: Iterable[str],
-) -> list[str]:
+def find_own_libraries(package: str, names: Iterable[str]) -> list[str]:
+    """Return the libraries that are neither optional nor bundled."""
+    members = load_members()
+    shared = load_libraries()
+    own = [
+        name
+        for name in _list_libraries(names)
+        if not members.is_optional(package, name)
+        and not _BUNDLED.search(name)
+        and not shared.is_foreign(basename(name), package)
+    ]
+    # Some packages contain only plugins, such as one for each FFmpeg version.
+    return [name for name in own if not shared.plugins.search(name)] or own
+
+
+def find_deciding_libraries(package: str, names: Collection[str]) -> list[str]:
     """Return the libraries that determine whether a package runs.
 
     These are the libraries of the module that is named after the package or, if it has
@@ -274,26 +301,16 @@ def find_deciding_libraries(
         package: The normalized name.
         names: The paths in its wheel.
     """
-    members = load_members()
-    libraries = [
-        name
-        for name in _list_libraries(names)
-        if not members.is_optional(package, name)
-    ]
-    shared = load_libraries()
-    own = [
-        name
-        for name in libraries
-        if not _BUNDLED.search(name) and not shared.is_foreign(basename(name), package)
-    ]
-    # Some packages contain only plugins, such as one for each FFmpeg version.
-    own = [name for name in own if not shared.plugins.search(name)] or own
+    own = find_own_libraries(package, names)
     modules = {
         package.replace("-", "_"),
         remove_cuda_label(package).replace("-", "_"),
     }
     namesakes = [name for name in own if _module_name(name).lower() in modules]
-    return namesakes or own or libraries
+    members = load_members()
+    libraries = _list_libraries(names)
+    required = [one for one in libraries if not members.is_optional(package, one)]
+    return namesakes or own or required
 
 
 def remove_cuda_label(package: str) -> str:

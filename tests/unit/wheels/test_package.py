@@ -282,6 +282,23 @@ def test_linked_library_is_read_with_its_module(tmp_path):
     assert _codes(files, "some-cu12") == {linked: ("sm_75", "sm_80")}
 
 
+def test_other_modules_need_libraries_of_the_same_cuda(tmp_path):
+    files = {}
+    for path, *needs in (
+        ("cupy/cufft.so", "libcufft.so.12"),
+        ("cupy_backends/curand.so", "libcurand.so.10", "libown.so"),
+        ("cupy_backends/older.so", "libcublas.so.12"),
+        ("cupy_backends/cuda/libs/cutensor.so", "libcutensor.so.2"),
+    ):
+        library = native_library(tmp_path / "library.so", needs=needs)
+        files[path] = library.read_bytes()
+
+    answer = _read(files, "cupy-cuda13x")
+
+    assert answer.needs == ("libcufft.so.12", "libcurand.so.10")
+    assert answer.cudas == (13,)
+
+
 def test_package_with_bundled_runtime_is_searched_for_code(tmp_path):
     code = fatbin("sm_80") * 3
     # A symbol table has at least sixteen names.

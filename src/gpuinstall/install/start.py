@@ -1,9 +1,10 @@
-"""Select the environment ``.venv-<target>`` for ``run --any``."""
+"""Select the environment ``.venv`` or ``.venv-<target>`` for ``run --any``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from os.path import lexists
 from typing import Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
@@ -13,6 +14,7 @@ from gpuinstall.base.removal import is_link
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import check_start, format_undo_command
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import read_state, run_state_preflight
@@ -61,7 +63,7 @@ def select_environment(
     """
     reporter = project.reporter
     locked = InstallOptions(locked=True, attempts=1)
-    # ``run --any`` never starts ``.venv``.
+    # ``run --any`` never replaces ``.venv``.
     state = read_state(project, locked, check_ownership=False)
     paths = _environment_paths(_find_compatible_lock(state), project)
     if paths.has_unfinished_change():
@@ -171,8 +173,12 @@ def _choose_lock(
 
 
 def _environment_paths(fit: CompatibleLock, project: Project) -> EnvironmentPaths:
+    """Return a lock's environment, or ``.venv`` if it is of this lock."""
     venv = project.paths.venv
     place = venv.with_name(f"{venv.name}-{fit.lock.target}")
+    marker = read_marker(venv)
+    if marker and marker.lock_sha256 == fit.lock.sha256 and not lexists(place):
+        return project.paths
     try:
         return read_paths(place, project.folder)
     except UsageError as error:

@@ -64,6 +64,7 @@ from gpuinstall.lock.request.tools import find_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_current_request
+from gpuinstall.sources.web import LOCK_ONLINE
 
 _EXCLUDED_BY_INTO = (
     "only",
@@ -403,6 +404,9 @@ def _check_inputs(project: Project, target: Target | None) -> None:
     request = read_current_request(project)
     digest = compute_build_files_digest(request.requirements, project.paths.folder)
     today = Record.from_request(replace(request, build_files_digest=digest))
+    hint = "gpuinstall lock   # then run it again"
+    if project.sourcing.offline:
+        hint = LOCK_ONLINE
     for lock in project.contents.locks.check():
         if target and lock.name != target.filename:
             continue
@@ -412,5 +416,5 @@ def _check_inputs(project: Project, target: Target | None) -> None:
                 raise LockError(
                     "lock-stale",
                     f"{lock.name} is stale: {name} has changed since it was written",
-                    hint="gpuinstall lock   # then run it again",
+                    hint=hint,
                 )

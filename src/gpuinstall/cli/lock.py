@@ -130,7 +130,10 @@ def _write_locks(
     for lock in made:
         if reasons := [*project.later_gate.find_rejections(lock)]:
             others = len(reasons) - 1
-            text = f"{reasons[0].message}: gpuinstall sync rejects {lock.name} unless trusted-sources lists it"
+            text = (
+                f"{reasons[0].message}: gpuinstall sync rejects {lock.name} "
+                "unless requirements.txt, pyproject.toml, or trusted-sources lists it"
+            )
             if others:
                 text += f" (and the sources of {format_count(others, 'more package')})"
             options.terminal.warn(text)
@@ -224,6 +227,8 @@ def check_command(options: CommandOptions) -> Outcome:
         reasons = [reason.message for reason in row.reasons]
         rows.append(("Lock", f"{name} is {'stale' if reasons else 'up to date'}"))
         rows += [("", reason) for reason in reasons]
+        if relaxed := row.lock.record.relaxed:
+            rows.append(("", f"--relax replaced {join_names([*relaxed.values()])}"))
         if reasons:
             message = f"{name} is stale: {'; '.join(reasons)}"
             errors.append(Finding("lock-stale", message, fixes=row.fixes))

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     RequestForLock = Callable[[Lock, Machine, Request], Request]
 
-_UPDATED = frozenset({OTHER_REQUEST, "versions-differ"})
+_PER_TARGET = "versions-per-target"
+_UPDATED = frozenset({OTHER_REQUEST, "versions-differ", _PER_TARGET})
 """Codes of staleness reasons that ``lock`` fixes without ``--upgrade``."""
 
 
@@ -54,6 +55,8 @@ class CheckedLock(NamedTuple):
             return (
                 f"rm {self.lock.name}   # {self.lock.target} is no longer a target",
             )
+        if codes == {_PER_TARGET}:
+            return ("Omit --same, or remove per-target = true from pyproject.toml",)
         if codes <= _UPDATED:
             return ("gpuinstall lock",)
         return (*(list_source_fixes(codes) or ["gpuinstall lock --upgrade"]),)
@@ -175,7 +178,8 @@ def _find_staleness_reasons(
             message = (
                 f"the locks in this folder have different versions: {name} {versions}"
             )
-            yield Reason("versions-differ", message)
+            is_allowed = request.newest_per_target
+            yield Reason(_PER_TARGET if is_allowed else "versions-differ", message)
     if not lock.is_sealed:
         yield Reason("edited", "it was edited after gpuinstall wrote it")
 

@@ -21,6 +21,7 @@ TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 """The hint for an untrusted source."""
 FIND_LINKS = "For a wheel, set PIP_FIND_LINKS to its folder, or run gpuinstall sync --wheels with a folder that has it"
 """The hint for a locked wheel in a folder that is not configured."""
+_REQUIRE = "For a project, add its path to requirements.txt or to the dependencies in pyproject.toml"
 
 
 class Entry(Value):
@@ -77,10 +78,11 @@ def list_source_fixes(
         return TRUST.splitlines()
     if "lock-traversal" not in codes:
         return ()
-    if wheels is None:
-        return FIND_LINKS, LIST
-    download = f"gpuinstall lock download {quote_word(wheels)}"
-    return f"{download}   # on the machine that wrote the lock", LIST
+    wheel = FIND_LINKS
+    if wheels:
+        download = f"gpuinstall lock download {quote_word(wheels)}"
+        wheel = f"{download}   # on the machine that wrote the lock"
+    return wheel, _REQUIRE, LIST
 
 
 def _check_subdirectory(entry: Entry, _: Policy) -> Reason | None:

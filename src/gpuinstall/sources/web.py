@@ -88,10 +88,13 @@ class Cause(NamedTuple):
     hint: str
 
 
+LOCK_ONLINE = (
+    "On a machine with a network, run gpuinstall lock and gpuinstall lock download wheels; "
+    "copy pylock.*.toml and wheels, and run gpuinstall sync --offline --wheels wheels"
+)
 OFFLINE = Cause(
     "this run is offline, and the cache lacks a page or file of this host",
-    "Run it again without --offline: with GPUINSTALL_OFFLINE and UV_OFFLINE unset\n"
-    "Create the lock online; gpuinstall sync --offline then installs it if uv's cache has the files",
+    f"Run it again without --offline: with GPUINSTALL_OFFLINE and UV_OFFLINE unset\n{LOCK_ONLINE}",
 )
 _UNTRUSTED = Cause(
     "its certificate could not be verified",

@@ -129,7 +129,7 @@ def resolve_locks(
         # An upgrade does not keep the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
         outcome = [
-            one.with_warnings(_find_changed_versions(one.versions, preferred, moving))
+            one.with_warnings(_find_changed_versions(one.versions, preferred))
             for one in outcome
         ]
     elif live[0].request.relax:
@@ -470,21 +470,17 @@ def _report_sources(
 def _find_changed_versions(
     versions: Mapping[str, str],
     preferred: Iterable[Constraint],
-    moving: Collection[str],
 ) -> Iterator[Reason]:
-    """Yield the project's locked versions that the build excludes.
+    """Yield the project's locked versions that differ from the resolved ones.
 
     Args:
         versions: The resolved versions.
         preferred: The versions of the project's own lock.
-        moving: The packages to upgrade.
     """
     others = []
     for name, before in map_pins_by_name(preferred).items():
         now = versions.get(name, before)
-        if name not in moving and parse_public_version(now) != parse_public_version(
-            before
-        ):
+        if parse_public_version(now) != parse_public_version(before):
             others.append(f"{name} {now} (locked: {before})")
     if others:
         message = "these versions differ from the project's own lock"

@@ -76,12 +76,14 @@ def _list(_options: CommandOptions) -> Outcome:
         rows += [("", text) for text in texts if text]
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
-            rows.append(("", f"{size} for {format_undo_command(paths)}"))
+            undo = f"{size} for {format_undo_command(paths)}"
+            if _is_rolled_back(paths):
+                undo += ", which redoes the last change"
+            rows.append(("", undo))
     others = find_undoable_environments()
     for other in others:
         text = f"changed by install --into; {format_undo_command(other)}"
-        journal = read_journal(other.last_change)
-        if journal and journal.is_rollback:
+        if _is_rolled_back(other):
             text = "restored by env rollback; gpuinstall env prune removes its rollback data"
         rows.append((display_path(other.venv), text))
     data = {
@@ -90,6 +92,12 @@ def _list(_options: CommandOptions) -> Outcome:
     }
     rows = rows or [("None", "gpuinstall install creates an environment")]
     return Outcome(data, rows, is_always_printed=True)
+
+
+def _is_rolled_back(paths: EnvironmentPaths) -> bool:
+    """Return whether the last change of an environment was undone."""
+    journal = read_journal(paths.last_change)
+    return journal is not None and (journal.is_rollback or journal.is_from_previous)
 
 
 def _describe_environment(venv: Path) -> dict[str, Any]:
@@ -132,7 +140,7 @@ def _rollback(options: CommandOptions) -> Outcome:
     rows = [
         ("Changes", join_names(list(map(str, changes))) or "no version changes"),
         ("Environment", f"{display_path(place.venv)}{text}"),
-        ("Undo", format_undo_command(place)),
+        ("Undo", f"{format_undo_command(place)}   # undoes this rollback"),
     ]
     if place.is_managed and is_environment(place.venv):
         rows.append(("Ready", format_activation_command(place.venv)))

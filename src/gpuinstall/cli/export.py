@@ -14,6 +14,7 @@ from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_output, write_in_place
+from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import load_catalog
@@ -41,6 +42,7 @@ from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.declaration import read_declaration
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.requirements_file import join_files
 from gpuinstall.sources.sources import validate_torch_index
 
@@ -135,7 +137,21 @@ def _uv(options: CommandOptions) -> Outcome:
     locks.sort(key=lambda lock: best is None or lock is not best.lock)
     configured = read_config(Path.cwd()).sourcing.torch_index
     index = validate_torch_index(options.sourcing.torch_index or configured)
+    for lock in locks:
+        _warn_about_other_index(lock, index, options.terminal)
     return _write_export("uv", format_uv_tables(locks, index), options.output)
+
+
+def _warn_about_other_index(lock: Lock, index: str, terminal: Terminal) -> None:
+    """Warn if a lock has torch from another server than the index."""
+    for file in lock.files:
+        source = Location.parse(file.url)
+        is_official = is_on_pytorch_host(file.url) and is_on_pytorch_host(index)
+        is_known = is_official or source.is_from(Location.parse(index))
+        if file.package == "torch" and not is_known:
+            server = source.server or "a local folder"
+            text = f"{lock.name} has torch from {server}, but uv will use {index}"
+            terminal.warn(f"{text}; for another index, add --torch-index URL")
 
 
 @_define_command(

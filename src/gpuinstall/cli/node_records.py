@@ -226,6 +226,8 @@ def _add_record(kind: NodeGroup, record: _Record) -> NodeGroup:
         )
     data = record.document.data
     verdict = data.verdict.status or data.status
+    if verdict == "passed" and record.document.exit_code:
+        verdict = "failed"  # the CPU passed, but --require-gpu was given
     return kind._replace(lock=data.chosen or kind.lock, verdict=verdict or kind.verdict)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from itertools import takewhile
 from os.path import exists
 from pathlib import Path
 from time import time_ns
@@ -280,9 +281,15 @@ def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
 
 
 def find_changed_environment() -> EnvironmentPaths | None:
-    """Return an environment in this folder that ``--into`` changed, if any."""
-    places = find_undoable_environments()
-    return next((one for one in places if one.venv.parent == Path.cwd()), None)
+    """Return the nearest environment that ``--into`` changed, if any.
+
+    It is in this folder or in a parent below the home folder.
+    """
+    here = Path.cwd()
+    parents = takewhile(lambda one: not Path.home().is_relative_to(one), here.parents)
+    folders = {here, *parents}
+    places = [one for one in find_undoable_environments() if one.venv.parent in folders]
+    return max(places, key=lambda one: len(one.venv.parts), default=None)
 
 
 def find_undoable_environments() -> list[EnvironmentPaths]:

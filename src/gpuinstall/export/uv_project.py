@@ -58,18 +58,19 @@ def format_uv_tables(
                 sources[package][source] = None
         url = json.dumps(f"{torch_index}/{tag}")
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
-    if len(backends) > 1:
+    others = [tag for tag in backends if tag != default]
+    head = ""
+    if others:
         choices = ", ".join(f'{{ group = "torch-{tag}" }}' for tag in backends)
         # Declare conflicts, because uv would otherwise resolve all groups together.
         conflicts = f"conflicts = [[{choices}]]\n"
+        head = f"# Another build: uv sync --no-group torch-{default} --group torch-{others[0]}\n"
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_format_items(entries)}]\n"
     names = sanitize(", ".join(lock.name for lock in locks))
-    others = [tag for tag in backends if tag != default] or [default]
     return (
         f"# For pyproject.toml, from {names}: uv sync\n"
-        f"# Another build: uv sync --no-group torch-{default} --group torch-{others[0]}\n"
-        f"\n[dependency-groups]\n{groups}"
+        f"{head}\n[dependency-groups]\n{groups}"
         f'\n[tool.uv]\ndefault-groups = ["torch-{default}"]  # add "dev" if the project has it\n{conflicts}'
         f"\n[tool.uv.dependency-groups]\n{pythons}"
         f"\n[tool.uv.sources]\n{tables}{indexes}"

@@ -218,8 +218,9 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         words = ("--quiet", "--no-deps", *source)
         run_uv(uv.pip_command("install", interpreter(venv), *words), session)
     except InstallationError as error:
-        reason = error.why or error.message
-        session.reporter.warn(f"pip was not installed into the environment: {reason}")
+        reason = error.message if error.code == "offline" else error.why
+        text = f"pip was not installed into the environment: {reason or error.message}"
+        session.reporter.warn(f"{text}; gpuinstall and uv do not need it")
 
 
 def _is_guard_kept(
@@ -463,7 +464,8 @@ def find_bundled_pip(base: Path) -> Path | None:
     root = base.resolve().parent
     posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")
     windows_wheels = root.glob("Lib/ensurepip/_bundled/pip-*.whl")
-    return min((*posix_wheels, *windows_wheels), default=None)
+    system_wheels = root.parent.glob("share/python-wheels/pip-*.whl")
+    return min((*posix_wheels, *windows_wheels, *system_wheels), default=None)
 
 
 def _find_base_python(version: str, session: Session) -> Path:

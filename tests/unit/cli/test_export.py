@@ -62,6 +62,16 @@ def test_uv_export_contains_the_project_torch_index(folder, export):
     assert 'url = "https://index.example/whl/cu126"' in export("uv").out
 
 
+@pytest.mark.parametrize(
+    ("index", "is_other"), [("https://index.example/whl", False), (None, True)]
+)
+def test_uv_export_warns_of_another_index(index, is_other, export, monkeypatch):
+    monkeypatch.setenv("GPUINSTALL_TORCH_INDEX", index or "")
+    written = export("uv")
+    assert "Another build" not in written.out
+    assert ("add --torch-index URL" in written.err) == is_other
+
+
 def test_export_warns_of_local_files(folder, export, monkeypatch):
     monkeypatch.setenv("UV_FIND_LINKS", "/w")
     text = cuda_lock().text.replace("https://index.example/torch-", "file:///w/torch-")

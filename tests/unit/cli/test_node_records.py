@@ -59,6 +59,12 @@ def test_node_report_shows_first_failure_of_each_node(tmp_path):
     ]
 
 
+def test_failed_command_is_not_reported_as_passed(tmp_path):
+    document = {"exit_code": 5, "data": {"status": "passed"}}
+    record(tmp_path, "n1", None, document, "verify")
+    assert read_report(tmp_path, expected=()).groups[0].verdict == "failed"
+
+
 def test_node_names_are_parsed_from_list():
     names = split_node_names("login,n9.site\nn09 rack-7.node-3\n")
     assert names == ["login", "n9.site", "n09", "rack-7.node-3"]

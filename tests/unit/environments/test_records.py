@@ -15,6 +15,7 @@ from gpuinstall.environments import records
 from gpuinstall.environments.records import (
     check_finished,
     describe_unfinished_change,
+    find_changed_environment,
     find_recorded_environments,
     forget_environment,
     is_recorded,
@@ -59,6 +60,22 @@ def test_copied_or_adopted_environment_is_distinguished(tmp_path):
     for number in range(100):
         record_environment(made, f"another {number}", is_created=True)
     assert not was_created_here(made)
+
+
+def test_changed_environment_of_a_parent_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    below = tmp_path / "app" / "nodes"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    for root in (tmp_path / "venv", tmp_path / "app" / "venv"):
+        work = root / "lib/python3.12/site-packages/.gpuinstall"
+        (work / "last").mkdir(parents=True)
+        record_identity(work, "a digest")
+    found = find_changed_environment()
+    assert found
+    assert found.venv == tmp_path / "app" / "venv"
+    shutil.rmtree(tmp_path / "app" / "venv")
+    assert find_changed_environment() is None
 
 
 def test_unwritable_state_folder_is_ignored(tmp_path, state):

@@ -63,6 +63,9 @@ class Obstacle(NamedTuple):
     limited_by: str = ""
     """The packages or constraints that exclude the newer version, if known."""
 
+    code: str = PROGRAM_HELD_BACK
+    """The code of the warning or reason to report."""
+
 
 class ObstacleKind(IntEnum):
     """The kinds of obstacles, in the order in which they are reported."""
@@ -175,9 +178,8 @@ class ResolutionExplanation:
             if not version or package in reported:
                 continue
             selected = Version(version)
-            wheel = self._index.find_wheel_for_newer_glibc(
-                package, selected, self._versions
-            )
+            demands = self._index.find_demands(package, self._versions)
+            wheel = self._index.find_wheel_for_newer_glibc(package, selected, demands)
             limit = wheel and self._explain_newer_wheel(wheel, newest or selected)
             if wheel and limit:
                 subject = f"{package} is {version} instead of {wheel.version}, which"
@@ -189,7 +191,7 @@ class ResolutionExplanation:
                 why = obstacle.why or self._explain_older(package)
                 sentence = f"{package} is {version} instead of {newest}"
                 sentence += f": {why}" if why else ""
-                yield Reason(PROGRAM_HELD_BACK, sentence)
+                yield Reason(obstacle.code, sentence)
             elif moving.get(package) == self._versions[package]:
                 limits = [
                     one for one in self._index.find_limits(package) if one.specifier
@@ -352,6 +354,14 @@ class ResolutionExplanation:
         if limited_by == package or limited_by not in self._versions:
             limited_by = ""
         limits = self._find_excluding_limits(demand)
+        wheel = self._index.find_wheel_for_newer_glibc(
+            demand.name, Version("0"), [demand]
+        )
+        limit = wheel and self._explain_newer_wheel(wheel, wheel.version)
+        if limit:
+            return Obstacle(
+                f"{sentence}, which requires {limit.message}", code=limit.code
+            )
         if self._index.is_unavailable(demand):
             sentence += ", and no source has a compatible version"
             limited_by = ""

@@ -568,7 +568,7 @@ class PackageIndex:
         self,
         package: str,
         selected: Version,
-        versions: Mapping[str, str],
+        demands: Sequence[Requirement],
     ) -> Wheel | None:
         """Return the next release's wheel if it requires a newer glibc.
 
@@ -578,14 +578,14 @@ class PackageIndex:
         Args:
             package: The package.
             selected: Its selected release.
-            versions: The resolved packages, whose requirements allow the next release.
+            demands: The requirements of other packages, which allow the next release.
         """
         page = self.session.find_page_if_reachable(package)
         if page is None or package in self.read_pages():
             return None
         target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
         tags = set(target.tags(self.resolver_input.python))
-        limits = [*self.find_limits(package), *self.find_demands(package, versions)]
+        limits = [*self.find_limits(package), *demands]
         compatible = self.find_releases(package)
         is_built = selected not in compatible
         following = [

@@ -239,7 +239,7 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
         if isinstance(alone, Conflict):
             added = _explain_added_torch(alone, resolver)
     if isinstance(alone, Conflict):
-        added = added or _explain_by_glibc(resolver)
+        added = added or _explain_by_glibc(alone, resolver)
         added = added or _explain_by_driver(alone, resolver)
         return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
@@ -384,21 +384,29 @@ def _explain_added_torch(conflict: Conflict, resolver: Resolver) -> Conflict | N
     )
 
 
-def _explain_by_glibc(resolver: Resolver) -> Conflict | None:
+def _explain_by_glibc(conflict: Conflict, resolver: Resolver) -> Conflict | None:
     """Return a conflict if the assumed glibc excludes a package's wheels."""
     resolver_input = resolver.resolver_input
     if not resolver_input.lock_request.is_glibc_assumed:
         return None
     index = resolver.index
-    for name in index.newest_releases():
-        wheel = index.find_wheel_for_newer_glibc(name, Version("0"), {})
-        if wheel is None or index.find_releases(name):
+    demands = [
+        *map(Requirement.of, index.newest_releases()),
+        *(
+            one
+            for one in index.list_demands()
+            if find_mentioned_names(conflict.why, {one.name})
+        ),
+    ]
+    for one in demands:
+        wheel = index.find_wheel_for_newer_glibc(one.name, Version("0"), [one])
+        if wheel is None or any(map(one.allows, index.find_releases(one.name))):
             continue
-        glibc = find_required_glibc([(name, wheel.filename)])
+        glibc = find_required_glibc([(one.name, wheel.filename)])
         error = NoBuildError(
             ASSUMED_GLIBC,
-            f"{name} has no wheel for glibc {resolver_input.target.glibc}, which the lock assumes",
-            why=f"{name} {wheel.version} requires glibc {glibc}",
+            f"{one.text} has no wheel for glibc {resolver_input.target.glibc}, which the lock assumes",
+            why=f"{one.name} {wheel.version} requires glibc {glibc}",
             hint=f"Run it again with --glibc {glibc}",
         )
         return Conflict(error)

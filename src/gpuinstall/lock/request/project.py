@@ -126,13 +126,13 @@ def find_nested_requirements(
 ) -> Iterator[Requirement]:
     """Yield the absolute paths that requested and nested projects require.
 
-    Packages requested by name are omitted, so they keep their source.
+    Packages with another URL or path are omitted, so they keep it.
     """
-    named = {one.name for one in requirements if one.has_name}
+    located = {one.name for one in requirements if one.url and one.has_name}
     for place, listed in _find_projects(requirements, folder, set(), no_sources):
         for requirement in listed.requirements:
             path = requirement.path
-            if path and requirement.name not in named:
+            if path and requirement.name not in located:
                 yield requirement.with_url(str(place / expand_home(path)))
 
 

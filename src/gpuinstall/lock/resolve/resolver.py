@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.requirement import Constraint, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.listing import find_family_links
@@ -76,10 +76,15 @@ class Resolver:
         self.index.read_ahead()
         self.inspector = ResolutionInspector(resolver_input, self.index)
         self._runs = 0
+        nested = find_nested_requirements(
+            resolver_input.requirements, self.session.folder, sources.no_sources
+        )
+        self._nested = tuple(dict.fromkeys(nested))
         # Check this first: resolving a package from the wrong index can run its code.
         counting = filter(resolver_input.is_applicable, resolver_input.requirements)
-        by_name = {one.name: () for one in counting if not one.url}
-        check_required_urls(by_name, sources)
+        by_name = {one.name for one in counting if not one.url}
+        by_name -= requirement_names(self._nested)
+        check_required_urls(dict.fromkeys(by_name, ()), sources)
 
     def resolve(self) -> ResolvedInput | RefusedInput:
         """Return the best resolution, with the latest possible releases.
@@ -88,12 +93,7 @@ class Resolver:
             InstallationError: uv fails for a reason other than the request.
         """
         resolver_input = self.resolver_input
-        nested = find_nested_requirements(
-            resolver_input.requirements,
-            self.session.folder,
-            self.session.sources.no_sources,
-        )
-        known = Knowledge(requirements=tuple(dict.fromkeys(nested)))
+        known = Knowledge(requirements=self._nested)
         outcome = self._run_until_stable(resolver_input, known)
         if isinstance(outcome, RefusedInput):
             return outcome

@@ -62,9 +62,9 @@ def test_nested_workspace_members_are_requested(tmp_path):
         text = project.format(name, further, further)
         (tmp_path / name / "pyproject.toml").write_text(text, "utf-8")
     found = find_nested_requirements(
-        required("-e ./a", "c==1", "six"), tmp_path, no_sources=()
+        required("-e ./a", "b @ ./b", "c==1", "six"), tmp_path, no_sources=()
     )
     assert written(found) == (
-        f"-e b @ {tmp_path}/a/../b",
+        f"-e c @ {tmp_path}/b/../c",
         f"-e a @ {tmp_path}/c/../a",
     )

@@ -398,12 +398,7 @@ class Sources(Value):
                 merged.append(setting.value)
         passed = remove_rows(self.passed, self.family)
         # These keys are parts of the request or of the command.
-        for key in (
-            CONSTRAINTS_KEY,
-            "no-build",
-            "no-build-package",
-            "no-sources-package",
-        ):
+        for key in (CONSTRAINTS_KEY, "no-build", "no-build-package"):
             passed.pop(key, None)
         # uv accepts this key only for its pip interface.
         if "require-hashes" in passed:

@@ -43,12 +43,13 @@ def test_generated_index_page_parses_to_same_wheels():
 
 def test_uv_settings_contain_metadata_without_project_sources():
     requirements = ("torch", "-e member @ ./lib", "-e ./other")
-    settings = resolver_project(*requirements, pages={"mine": ()}).settings(None)
+    project = resolver_project(*requirements, pages={"mine": ()})
+    settings = project.settings(None)
     assert {row["name"] for row in settings["dependency-metadata"]} == {
         name for name, known in load_known_builds().items() if known.metadata
     }
-    bound = settings["pip"]["no-sources-package"]
-    assert {"torch", "torchaudio", "triton", "mine", "member"} <= {*bound}
+    bound = project.without_sources
+    assert {"torch", "torchaudio", "triton", "mine", "member"} <= bound
     assert "other" not in bound
     assert settings["index"] == []
 

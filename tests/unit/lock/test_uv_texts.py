@@ -119,6 +119,24 @@ def test_uv_reports_extra_that_does_not_exist(pinned):
     }
 
 
+def test_uv_finds_no_members_if_sources_of_any_package_are_ignored(pinned):
+    project = '[project]\nname = "{}"\nversion = "1"\n'
+    texts = {
+        "a": project.format("a") + 'dependencies = ["b"]\n',
+        "b": project.format("b"),
+        "": '[tool.uv.workspace]\nmembers = ["a", "b"]\n'
+        "[tool.uv.sources]\nb = { workspace = true }\n",
+    }
+    for name, text in texts.items():
+        folder = pinned.folder / "whole" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pyproject.toml").write_text(text, "utf-8")
+    request = f"a @ file://{pinned.folder}/whole/a"
+    assert pinned.resolve(request).startswith("Resolved 2 packages")
+    message = pinned.resolve(request, UV_NO_SOURCES_PACKAGE="torch")
+    assert errors.lacks_members(message), message
+
+
 @pytest.mark.parametrize(
     ("request_", "options", "variables", "code"),
     [
@@ -133,6 +151,7 @@ def test_uv_reports_extra_that_does_not_exist(pinned):
         ("x @ {url}/x-1-py3-none-any.whl", (), {"UV_OFFLINE": "1"}, "offline"),
         ("x @ {url}/x-1-py3-none-any.whl", (), {}, "http-status"),
         ("x", ("--index-url", "{url}/closed"), {}, "http-status"),
+        ("x", ("--index-url", "{url}/denied"), {}, "http-status"),
         ("thing", (), {"UV_CACHE_DIR": "/dev/null/x"}, "not-writable"),
         ("thing", ("--find-links", "/nowhere"), {}, "find-links-unreadable"),
         ("a b", (), {}, "resolution-failed"),
@@ -140,6 +159,7 @@ def test_uv_reports_extra_that_does_not_exist(pinned):
 )
 def test_uv_request_error_is_recognized(pinned, request_, options, variables, code):
     pinned.answers["/closed/x/"] = Answer(401)
+    pinned.answers["/denied/x/"] = Answer(403)
     words = [option.format(url=pinned.host.url) for option in options]
     message = pinned.resolve(request_.format(url=pinned.host.url), *words, **variables)
     failure = errors.explain_failure(message, unlisted=())

@@ -199,8 +199,7 @@ _REQUEST_ERRORS = (
     ),
     _ErrorPattern(
         # After this error, uv does not try other indexes.
-        r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
-        r".*credentials \((?P<status>\d+)",
+        r"(?s)was not found in the.*An index(?: URL)? \((?P<index>\S+)\) .*?(?P<status>4\d\d) ",
         "http-status",
         "{index} returned HTTP status {status}",
         LOGIN_HINT,
@@ -248,6 +247,14 @@ def find_mentioned_names(message: str, names: Collection[str]) -> set[str]:
 def needs_build(message: str) -> bool:
     """Return whether uv stopped because it would have to build a package."""
     return _STOPPED.search(_join_lines(message)) is not None
+
+
+def lacks_members(message: str) -> bool:
+    """Return whether uv read a project without the members of its workspace.
+
+    If sources of any package are ignored, uv searches no members.
+    """
+    return "but is not a workspace member" in _join_lines(message)
 
 
 def find_unbuilt_package(message: str) -> str | None:

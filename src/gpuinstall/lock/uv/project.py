@@ -59,6 +59,7 @@ from gpuinstall.lock.uv.errors import (
     find_mentioned_names,
     find_missing_extras,
     find_unbuilt_package,
+    lacks_members,
     needs_build,
 )
 from gpuinstall.machine.pythons import find_python
@@ -84,6 +85,8 @@ Many mirrors declare no cache duration. uv runs several times for one lock, and 
 request every page each time.
 """
 
+_NO_SOURCES = "UV_NO_SOURCES_PACKAGE"
+"""uv ignores the sources of these packages, and of those in its settings."""
 _ONLY_WHEELS = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """Prevents Python from starting, except for uv's isolated version query."""
@@ -177,18 +180,6 @@ class ResolverProject(Value):
         unread = [create_metadata_row(name, "0", []) for name in sorted(self.unread)]
         rows = [*unread, *self.metadata, *self.sources.metadata, *known]
         settings[METADATA_ROWS] = rows
-        # An editable project must not configure another index for torch, even if
-        # torch is from the default index.
-        without_sources = load_catalog().family.union(self.pages, self.unread)
-        # A requirement with a URL or path needs no other source. An unnamed one, and one
-        # in an unselected group, may be a workspace member, which uv does not find with
-        # this setting.
-        without_sources |= self.sources.required_addresses.keys()
-        without_sources |= {
-            one.name for one in self.requirements if one.url and one.has_name
-        }
-        without_sources |= self.sources.no_sources - {":all:"}
-        settings.setdefault("pip", {})["no-sources-package"] = sorted(without_sources)
         dates = settings.get("exclude-newer-package", {})
         if dates or self.sources.exclude_newer:
             # The private pages have no dates, so uv would reject all their files.
@@ -198,6 +189,18 @@ class ResolverProject(Value):
             built = self.sources.no_binary - self.wheels_only
             settings["no-binary-package"] = sorted(built - {":all:"})
         return settings
+
+    @property
+    def without_sources(self) -> frozenset[str]:
+        """The packages for which the sources of projects are ignored."""
+        # An editable project must not configure another index for torch, even if
+        # torch is from the default index.
+        names = load_catalog().family.union(self.pages, self.unread)
+        # A requirement with a URL or path needs no other source. An unnamed one, and one
+        # in an unselected group, may be a workspace member, which uv does not find with
+        # this setting.
+        located = {one.name for one in self.requirements if one.url and one.has_name}
+        return names.union(located, self.sources.required_addresses)
 
     def write_index(
         self,
@@ -403,6 +406,7 @@ class _Resolver:
         if target.os == "macos":
             # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
+        self.variables[_NO_SOURCES] = " ".join(sorted(project.without_sources))
         self.log = UvLog({}, set(), set())
         self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
@@ -563,18 +567,21 @@ class _Resolver:
         """Run uv; without ``code``, uv stops before it runs package code."""
         passed = self.session.sources.policy.pass_build_variables
         variables = uv.BuildVariables(passed=passed).select_variables(self.variables)
+        command = [*self.command, *words]
         if not code:
             variables = {**uv.select_resolver_variables(variables), **_NO_CODE}
-            words += tuple(f"--only-binary={name}" for name in sorted(self.unannounced))
-            words += ("--verbose",)
+            command += (f"--only-binary={name}" for name in sorted(self.unannounced))
+            command.append("--verbose")
         done = process.run(
-            [*self.command, *words],
+            command,
             env=variables,
             cwd=self.folder,
             timeouts=self.session.timeouts,
             seconds=None if code else self.session.timeouts.resolution,
             memory=None if code else _MEMORY,
         )
+        if lacks_members(done.err) and self.variables.pop(_NO_SOURCES, ""):
+            return self.run(*words, code=code)
         self.log.update(parse_log(done.err))
         return done._replace(err=remove_log(done.err))
 

@@ -13,6 +13,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import format_count, join_names
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.catalog import Catalog
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
@@ -127,8 +128,11 @@ def _write_locks(
         targets = project.contents.config.targets
         for text in find_outdated_warnings(made, project.contents.locks, targets):
             options.terminal.warn(text)
+    # Later commands do not have the typed requirements.
+    required = project.contents.required.requirements
+    gate = replace(project.lock_gate, requirements=required)
     for lock in made:
-        if reasons := [*project.later_gate.find_rejections(lock)]:
+        if reasons := [*gate.find_rejections(lock)]:
             others = len(reasons) - 1
             text = (
                 f"{reasons[0].message}: gpuinstall sync rejects {lock.name} "

@@ -110,12 +110,6 @@ class Project(Value):
             wheels=self.sourcing.wheels,
         )
 
-    @property
-    def later_gate(self) -> LockGate:
-        """The lock file checker for commands without typed requirements."""
-        required = self.contents.required.requirements
-        return replace(self.lock_gate, requirements=required)
-
     def find_request_machine(self, request: Request) -> Machine | None:
         """Return the machine to plan for; None if it lacks required GPUs."""
         if request.is_for_gpus and not self.machine.gpus:

@@ -58,8 +58,6 @@ class Session(Value):
     folder: Path = field(default_factory=Path.cwd)
     """The folder to which requested paths are relative."""
     sourcing: Sourcing = DEFAULT_SOURCING
-    announced: set[str] = field(default_factory=set)
-    """The packages whose builds were reported."""
     outdated: set[str] = field(default_factory=set)
     """Direct references whose metadata uv must read again."""
 

@@ -632,9 +632,13 @@ class Sources(Value):
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
         settings: tuple[SourceSetting | UvSetting, ...] = (*self.settings, *self.uv)
-        # Each Poetry group has the project's sources.
-        reasons = {f"{one.shown}: {one.ignore_reason}": one for one in settings}
-        for reason, one in reasons.items():
+        # Each extra and group has the project's sources.
+        explained = {
+            (one.key, one.file.absolute(), one.line, one.ignore_reason): one
+            for one in settings
+        }
+        for one in explained.values():
+            reason = f"{one.shown}: {one.ignore_reason}"
             if isinstance(one, UvSetting) and one.list is KeyList.UNKNOWN:
                 reporter.warn(reason)
             elif one.ignore_reason:

@@ -554,9 +554,6 @@ class _Resolver:
     def announce(self, package: str, name: str) -> None:
         """Report that the build code of a package runs."""
         self.unannounced.discard(name)
-        if package in self.session.announced:
-            return
-        self.session.announced.add(package)
         shown = package.replace("==", " ")
         keys = self.session.sources.find_build_settings(name)
         suffix = f" (as {join_names(keys)} specifies)" if keys else ""

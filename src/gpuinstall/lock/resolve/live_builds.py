@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import is_http_url
+from gpuinstall.base.requirement import is_http_url, requirement_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.listing import read_live_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.resolver_input import create_input
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import list_unselectable_backends
@@ -38,7 +40,11 @@ def add_live_builds(
     The second value is the error of an unreachable default index. In this case, other
     findings about the sources are not reported.
     """
-    unreachable = _check_default_index(session)
+    reads: list[Callable[[], UnreachableError | None]] = [
+        partial(_check_default_index, session),
+        *(partial(_read_first_pages, one, session) for one in requests),
+    ]
+    unreachable, *_ = map_concurrently(lambda read: read(), reads)
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
@@ -74,6 +80,35 @@ def _find_unavailable_builds(
         here = now.choice.build.name
         if here != best:
             yield f"{silent} is unreachable; without it, the best build is {here} instead of {best}"
+
+
+def _read_first_pages(request: LockRequest, session: Session) -> None:
+    """Request the pages that every resolution needs, all at once.
+
+    Later reads report the errors.
+    """
+    plan = request.outcome
+    if isinstance(plan, Rejected):
+        return
+    needed = create_input(request, plan)
+    sources = session.sources
+    reads: list[Callable[[], object]] = []
+    if sources.selects_latest:
+        names = requirement_names(one for one in needed.programs if not one.url)
+        reads += [partial(session.find_page_if_reachable, name) for name in names]
+    if is_http_url(sources.torch_index):
+        place = f"{sources.torch_index}/{plan.choice.build.backend.tag}"
+        names = needed.requested & request.catalog.family
+        if request.machine.os == "linux":
+            names |= {"triton"}
+        urls = [f"{place}/", *(f"{place}/{name}/" for name in names)]
+        reads += [partial(session.client.page, url) for url in urls]
+
+    def read_or_ignore(read: Callable[[], object]) -> None:
+        with suppress(InstallationError):
+            read()
+
+    map_concurrently(read_or_ignore, reads)
 
 
 def _check_default_index(session: Session) -> UnreachableError | None:

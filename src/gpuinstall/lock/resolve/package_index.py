@@ -99,20 +99,13 @@ class PackageIndex:
     # Pages.
 
     def read_ahead(self) -> None:
-        """Request the pages that every resolution needs, all at once."""
+        """Request the pages of the torch family that uv needs, all at once."""
         family = self.resolver_input.catalog.family
-        known = family.union(self.resolver_input.files)
         bound = self._needed_packages & family if self.has_own_source else ()
-        programs = [one.name for one in self.resolver_input.programs if not one.url]
         reads: list[Callable[[], object]] = [
             self.session.find_uv_cache,
             self._listed,
             *(partial(self._read_wheels, name) for name in bound),
-            *(
-                partial(self._read_program_page, name)
-                for name in programs
-                if name not in known
-            ),
         ]
         map_concurrently(lambda read: read(), reads)
 

@@ -50,6 +50,9 @@ FILE_BYTES = 20_000_000_000
 
 _CHUNK = 1 << 20
 
+ALL_PACKAGES = ":all:"
+"""uv's word for all packages."""
+
 RECENT_S = 600
 """Maximum age in seconds of an index page that is used without a request."""
 
@@ -139,7 +142,7 @@ class Client:
         timeouts: The time limits.
         quick_hosts: Hosts that have alternatives. Their first response has a shorter
             time limit, and they are tried again without a pause.
-        current: Prefixes of pages that are always revalidated.
+        current: Prefixes of pages that are revalidated if no page is replaced.
         ignored: Status codes of missing pages, by URL of the index.
     """
 
@@ -168,8 +171,8 @@ class Client:
         self._insecure_hosts = insecure_hosts
         self._current = tuple(current)
         self._ignored = ignored or {}
-        self.max_age = RECENT_S
-        """The seconds after which a cached page is requested again."""
+        self.renewed = frozenset[str]()
+        """The packages whose pages are revalidated, or ``ALL_PACKAGES``."""
         cache = cache or own_cache_folder()
         self._pages = JsonCache(cache / "pages", Page)
         self._silent_hosts = HostCache(cache / "unreachable")
@@ -204,13 +207,19 @@ class Client:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
             if url not in self._read:
-                max_age = 0 if url.startswith(self._current) else self.max_age
-                page = self._pages.get(url, max_age)
+                page = self._pages.get(url, 0 if self._is_renewed(url) else RECENT_S)
                 if page is None or not page.exists:
                     page = self._fetch_page(url, self._pages.get(url))
                 self._read[url] = page
             page = self._read[url]
             return page if page.exists else None
+
+    def _is_renewed(self, url: str) -> bool:
+        name = url.rstrip("/").rpartition("/")[2]
+        if not self.renewed.isdisjoint({name, ALL_PACKAGES}):
+            return True
+        # With replaced pages, torch does not change.
+        return not self._closed and url.startswith(self._current)
 
     @contextmanager
     def replace_pages(

@@ -94,7 +94,7 @@ def test_client_decodes_utf8_and_sends_user_agent(host, client):
 def test_cached_page_is_revalidated(host, tmp_path):
     for _ in range(2):
         with Client(cache=tmp_path) as client:
-            client.max_age = 0
+            client.renewed = frozenset({"page"})
             page = client.page(f"{host.url}/page/")
             assert page is not None
             assert page.text == "Fenêtre"

@@ -68,7 +68,7 @@ from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.refusal import remove_changed_requests
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.web import OFFLINE
+from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE
 
 PYTHONS = 2
 """Maximum number of other Python versions to try."""
@@ -101,7 +101,8 @@ def resolve_locks(
     """
     # uv rejects --refresh offline.
     if (upgrade or moving) and not session.sourcing.offline:
-        session.client.max_age = 0
+        is_whole = upgrade or not requests[0].catalog.family.isdisjoint(moving)
+        session.client.renewed = frozenset({ALL_PACKAGES} if is_whole else moving)
         session.outdated.add(INDEX_PAGES)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)

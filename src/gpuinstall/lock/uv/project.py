@@ -66,7 +66,7 @@ from gpuinstall.machine.pythons import find_python
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA_ROWS
-from gpuinstall.sources.web import RECENT_S
+from gpuinstall.sources.web import ALL_PACKAGES, RECENT_S
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
 """The files on each package's page."""
@@ -426,7 +426,7 @@ class _Resolver:
 
     def write(self) -> None:
         """Write the project's files."""
-        is_recent = self.session.client.max_age > 0
+        is_recent = not self.session.client.renewed
         self.project.write(self.folder, self.default_index, is_recent=is_recent)
 
     def resolve(self) -> Finished:
@@ -436,7 +436,13 @@ class _Resolver:
         failed = None if is_known else self.build_url_requirements()
         tried = set[str]()
         while failed is None:
-            refresh = ["--refresh"] if INDEX_PAGES in self.session.outdated else []
+            renewed = self.session.client.renewed
+            if INDEX_PAGES not in self.session.outdated:
+                refresh = []
+            elif ALL_PACKAGES in renewed:
+                refresh = ["--refresh"]
+            else:
+                refresh = [f"--refresh-package={name}" for name in sorted(renewed)]
             done = self.run(*self.options, *refresh, *_INPUTS, code=False)
             self.session.outdated.discard(INDEX_PAGES)
             package = find_unbuilt_package(done.err)

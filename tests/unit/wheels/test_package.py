@@ -435,6 +435,11 @@ def test_cuda_is_unknown_if_ptx_library_is_unread(monkeypatch):
             ["nvidia/cufft/lib/libcufft.so.11"],
         ),
         ("nvidia-cufft", "nvidia/cu13/lib/libcufft.so.12", None),
+        (
+            "nvidia-cudss-cu12",
+            "nvidia/cu12/lib/libcudss.so.0 nvidia/cu12/lib/libcudss_commlayer_nccl.so.0",
+            ["nvidia/cu12/lib/libcudss.so.0"],
+        ),
         ("nvidia-cublas-cu12", "nvidia/cublas/lib/libcublas.so.12", None),
         (
             "some",

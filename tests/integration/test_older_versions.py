@@ -211,6 +211,15 @@ def test_table_excludes_releases_after_the_limit(folder, session, monkeypatch):
     assert answer.versions["libcudf-cu12"] == "23.12"
 
 
+def test_pure_wheels_are_listed_after_the_limit(folder, session, monkeypatch):
+    publish(folder, "scripts", "1", "torch")
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", -1)
+
+    answer = resolve("scripts", session)
+
+    assert not warnings_of(answer, "scripts 1 may lack code")
+
+
 def read_versions(session, name):
     return {row.version for row in session.rows.values() if row.package == name}
 

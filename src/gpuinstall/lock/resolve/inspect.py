@@ -164,7 +164,10 @@ class ResolutionInspector:
         def begin(wheel: Wheel) -> tuple[Steps, Compatibility | None]:
             deepest = self.max_depth(wheel.package, resolution)
             if is_limit_reached:
-                deepest = min(deepest, reader.find_read_depth(wheel.url))
+                # The list of files of a pure wheel is short.
+                least = Depth.TABLES if wheel.is_pure else Depth.METADATA
+                read = reader.find_read_depth(wheel.url)
+                deepest = min(deepest, max(read, least))
             steps = self._inspect(wheel, resolution, known, deepest)
             # Dependencies are read within what remains of the limits.
             first = Depth.PART if self._is_decisive(wheel.package) else Depth.TABLES

@@ -238,7 +238,10 @@ class SimulatedIndex:
             attributes.append(f"data-dist-info-metadata={digest}")
             attributes.append(f"data-core-metadata={digest}")
         if self.habits.absolute:
-            attributes.append('data-upload-time="2026-10-28T15:03:12Z"')
+            uploaded = "2026-10-28T15:03:12Z"
+            if self.habits.dates:
+                uploaded = _format_date(wheel)
+            attributes.append(f'data-upload-time="{uploaded}"')
         return f"    <a {' '.join(attributes)}>{wheel.name}</a><br/>\n"
 
     def _default(self, path: str, headers: dict[str, str]) -> Answer:
@@ -283,14 +286,18 @@ class SimulatedIndex:
                 file["core-metadata"] = False
             file["yanked"] = any(map(path.match, self.habits.yanked))
             if self.habits.dates:
-                uploaded = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
-                file["upload-time"] = f"{uploaded:%Y-%m-%dT%H:%M:%SZ}"
+                file["upload-time"] = _format_date(path)
             files.append(file)
         if not files:
             return NOT_FOUND
         if JSON in headers.get("accept", ""):
             return _json(package, files)
         return _html(map(_simple_link, files))
+
+
+def _format_date(file: Path) -> str:
+    uploaded = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
+    return f"{uploaded:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _address(wheel: Path) -> str:

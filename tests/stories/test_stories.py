@@ -362,7 +362,7 @@ class Stage:
         date, *patterns = words.split()
         seconds = datetime.fromisoformat(f"{date}T12:00+00:00").timestamp()
         for pattern in patterns:
-            for path in (self.index.folder / "simple").glob(pattern):
+            for path in self.index.folder.rglob(pattern):
                 os.utime(path, (seconds, seconds))
         self.index.habits = replace(self.index.habits, dates=True)
 

@@ -67,6 +67,8 @@ class Wheel(Value):
     source: WheelSource = DEFAULT_INDEX
     """The index or folder that lists the wheel."""
     requires_python: str | None = None
+    uploaded: str = ""
+    """The upload time, such as ``2026-01-31T08:15:00Z``; empty if unknown."""
     by_address: bool = False
     """Whether to install the wheel by URL: METADATA lacks the local label."""
 

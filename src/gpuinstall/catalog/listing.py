@@ -68,6 +68,8 @@ class Listing(Value):
     """Whether torch's page on the default index was read."""
     silent: tuple[UnreachableError, ...] = ()
     """The hosts that could not be reached."""
+    is_dated: bool = False
+    """Whether ``exclude-newer`` limits the builds of torch."""
 
 
 def read_listing(
@@ -109,6 +111,7 @@ def read_listing(
         reads = index + links + default
     else:
         reads = links + index + default
+    last_days = {name: sources.find_last_day(name) for name in names}
     silent = {}
     wheels: dict[Wheel, None] = {}
 
@@ -118,7 +121,7 @@ def read_listing(
             if isinstance(answer, UnreachableError):
                 silent[read] = answer
             else:
-                wheels.update(dict.fromkeys(answer))
+                wheels.update(dict.fromkeys(_exclude_newer(answer, last_days)))
 
     collect(reads)
     index_answers = silent.keys().isdisjoint(index)
@@ -134,6 +137,21 @@ def read_listing(
         index_answers=index_answers,
         default_listed=any(read not in silent for read in default),
         silent=tuple({error.host: error for error in silent.values()}.values()),
+        is_dated=bool(last_days.get("torch")),
+    )
+
+
+def _exclude_newer(
+    wheels: Iterable[Wheel], last_days: Mapping[str, str | None]
+) -> _Wheels:
+    """Return the wheels without those uploaded after a package's last day.
+
+    Wheels without an upload date are kept, because mirrors list none.
+    """
+    return tuple(
+        wheel
+        for wheel in wheels
+        if wheel.uploaded[:10] <= (last_days[wheel.package] or wheel.uploaded)
     )
 
 
@@ -182,7 +200,8 @@ def read_default_wheels(
     if sources.default_index is None:
         return ()
     place = f"{sources.default_index}/{package}/"
-    return _read_place(client, place, DEFAULT_INDEX, (package,))
+    wheels = _read_place(client, place, DEFAULT_INDEX, (package,))
+    return _exclude_newer(wheels, {package: sources.find_last_day(package)})
 
 
 def read_index_names(
@@ -418,6 +437,8 @@ def _update_build(
             source=DEFAULT_INDEX,
             is_labeled=False,
         )
+    elif listing.is_dated and listing.index_answers:
+        yield replace(build, absent="too-new")
     else:
         yield replace(
             build, absent="withdrawn" if listing.index_answers else "unreachable"
@@ -549,10 +570,7 @@ def read_live_catalog(
             tags = [tag for tag in tags if tag in allowed]
     companions = COMPANIONS & requirement_names(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
-    for silent in listing.silent:
-        # In an offline run, unreachable sources are expected.
-        if silent.why != OFFLINE.why:
-            reporter.warn(f"{silent.sentence}; using the other sources")
+    _report_listing(listing, reporter)
     # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if not (sources.has_indexes or is_listed):
@@ -561,7 +579,8 @@ def read_live_catalog(
             "no-index excludes every index, and find-links list no torch for this machine",
             hint="Remove no-index, or add torch to a find-links folder",
         )
-    if sources.is_torch_index_requested and listing.index_answers and not is_listed:
+    is_empty = listing.index_answers and not (is_listed or listing.is_dated)
+    if sources.is_torch_index_requested and is_empty:
         tag = request.backend
         if tag:  # the plan reports an unknown backend
             below = f"it must contain {tag}/torch/ or files in {tag}/"
@@ -579,6 +598,17 @@ def read_live_catalog(
         builds=update_builds(catalog.builds, listing, platform),
         offered=listed_companions(listing, platform),
     )
+
+
+def _report_listing(listing: Listing, reporter: Reporter) -> None:
+    """Report unreachable sources and files without an upload date."""
+    for silent in listing.silent:
+        # In an offline run, unreachable sources are expected.
+        if silent.why != OFFLINE.why:
+            reporter.warn(f"{silent.sentence}; using the other sources")
+    if listing.is_dated and not all(wheel.uploaded for wheel in listing.wheels):
+        text = "it does not exclude files of PyTorch packages without an upload date"
+        reporter.step("Ignored", f"exclude-newer: {text}")
 
 
 def _find_new_tags(

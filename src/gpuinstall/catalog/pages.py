@@ -211,6 +211,7 @@ def _create_wheel(
             backend=label or backend,
             source=source,
             requires_python=file.requires_python,
+            uploaded=file.uploaded,
         )
     except ValueError:
         # Ignore wheel variants, whose file names are not standardized yet.
@@ -267,6 +268,7 @@ def _parse_html_files(page: Page) -> Iterator[dict[str, Any]]:
             "core-metadata": metadata != "false" and {"sha256": metadata},
             "requires-python": anchor.get("data-requires-python"),
             "yanked": "data-yanked" in anchor,
+            "upload-time": anchor.get("data-upload-time"),
         }
 
 

@@ -13,6 +13,7 @@ from gpuinstall.plan.python import format_python_range, list_installed_pythons
 # Rejection messages by the value of ``Build.absent``.
 _ABSENT = {
     "withdrawn": "its index no longer lists it",
+    "too-new": "its index lists no file of it before exclude-newer",
     "unreachable": "its index is unreachable, and no other source has it",
     "split": "its libraries are separate packages, one of which is built on this machine",
     "without-extension": "a requested extension has no prebuilt file for it",

@@ -198,7 +198,7 @@ class Sources(Value):
         """uv's passed keys that change how a package is built."""
         passed = {key: self.passed[key] for key in BUILD_KEYS if key in self.passed}
         if "exclude-newer" in passed:
-            # The index of torch has no dates.
+            # The selected torch may be on an index without dates.
             dates = passed.get("exclude-newer-package", {})
             undated = dict.fromkeys(sorted(self.family), False)
             passed["exclude-newer-package"] = {**dates, **undated}
@@ -340,10 +340,10 @@ class Sources(Value):
             return (self.package_indexes[package],)
         return (*self.extra_indexes, *filter(None, [default]))
 
-    @property
-    def last_upload_day(self) -> str | None:
-        """The day of the ``exclude-newer`` setting, if it is set."""
-        newest = self.exclude_newer
+    def find_last_day(self, package: str) -> str | None:
+        """Return the last upload day of a package's files, or None."""
+        dates = self.passed.get("exclude-newer-package", {})
+        newest = dates.get(package, self.exclude_newer)
         return parse_date(newest).date().isoformat() if newest else None
 
     def environment(self) -> dict[str, str]:
@@ -644,9 +644,6 @@ class Sources(Value):
             elif one.ignore_reason:
                 label = "Index" if one.key == "no-index" else "Ignored"
                 reporter.step(label, reason)
-        if self.exclude_newer:
-            text = "it does not apply to PyTorch packages, whose index has no dates"
-            reporter.step("Ignored", f"exclude-newer: {text}")
         for setting in self.uv:
             if rows := find_family_rows(setting, self.family):
                 reporter.step(

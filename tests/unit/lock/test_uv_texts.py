@@ -119,7 +119,7 @@ def test_uv_reports_extra_that_does_not_exist(pinned):
     }
 
 
-def test_uv_finds_no_members_if_sources_of_any_package_are_ignored(pinned):
+def test_uv_needs_all_sources_to_find_members(pinned):
     project = '[project]\nname = "{}"\nversion = "1"\n'
     texts = {
         "a": project.format("a") + 'dependencies = ["b"]\n',

@@ -149,7 +149,7 @@ VARIABLES = {
     "UV_NO_BINARY=1": {"no-binary": True},
     "UV_NO_BINARY_PACKAGE=mine": {"no-binary-package": ["mine"]},
     "UV_NO_SOURCES=1": {"no-sources": True},
-    "UV_EXCLUDE_NEWER=2026-01-01": "it does not apply to PyTorch packages",
+    "UV_EXCLUDE_NEWER=2026-01-01": {"exclude-newer": "2026-01-01"},
     "UV_REQUIRE_HASHES=1": {"require-hashes": True},
     "PIP_PRE=1": {"prerelease": "allow"},
     "PIP_ONLY_BINARY=mine": {"no-build-package": ["mine"]},
@@ -427,7 +427,7 @@ def test_options_of_an_index_reach_uv(read):
 def test_last_day_of_a_duration_is_known(read, text, days):
     today = datetime.now(timezone.utc).date()
     found = {
-        read(f'exclude-newer = "{text}"').last_upload_day,
+        read(f'exclude-newer = "{text}"').find_last_day("six"),
         (today - timedelta(days)).isoformat(),
     }
     assert len(found) == 1

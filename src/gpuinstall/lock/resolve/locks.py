@@ -151,12 +151,14 @@ def _resolve_with_locked_torch(
     The list is empty if torch may change.
     """
     limited = limit_to_locked_torch(requests, locks)
-    if not limited or session.sources.find_links:
+    sources = session.sources
+    # Locked files have no upload date.
+    if not limited or sources.find_links or sources.exclude_newer:
         return []
     pages = create_locked_pages(requests, locks, session)
     outcome: Resolutions | Conflict = []
     with (
-        session.client.replace_pages(session.sources.torch_index, pages),
+        session.client.replace_pages(sources.torch_index, pages),
         suppress(GpuInstallError),
     ):
         live, _ = add_live_builds(limited, session)

@@ -241,7 +241,7 @@ class PackageIndex:
             ask = session.find_page if is_requested else session.find_page_if_reachable
             page = ask(name)
             if page:
-                pages[name] = parse_files(page, sources.last_upload_day)
+                pages[name] = parse_files(page, sources.find_last_day(name))
             else:
                 pages[name] = ()
         return pages

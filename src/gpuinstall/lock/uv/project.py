@@ -54,6 +54,7 @@ from gpuinstall.lock.uv.builds import (
 )
 from gpuinstall.lock.uv.edges import OWN_PACKAGES, UvLog, parse_log, remove_log
 from gpuinstall.lock.uv.errors import (
+    FAMILY_UNLISTED,
     Conflict,
     explain_failure,
     find_mentioned_names,
@@ -297,6 +298,8 @@ def _name_settings(
         if one.name in mentioned and one.origin.is_in_file
     )
     error.evidence = join_names([*named]) or None
+    if error.code == FAMILY_UNLISTED and project.sources.exclude_newer:
+        error.hint = "Set exclude-newer to a later date"
     if "Wheels are required" in message:
         for setting in project.sources.uv:
             if setting.key in {"no-build", "no-build-package"}:

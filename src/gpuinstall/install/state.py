@@ -651,27 +651,20 @@ class InstallState(Value):
         error = None
         if isinstance(plan, Rejected):
             error = plan.error(self.lock_request.machine)
-        if options.locked and not self.misfits:
-            raise self._create_missing_lock_error()
-        if error and not isinstance(error, NoBuildError):
+        is_missing = options.locked and not self.misfits
+        if error and not (is_missing or isinstance(error, NoBuildError)):
             raise error
         if options.locked or (error and self.targets):
-            raise (
-                self._create_incompatible_lock_error()
-                if self.misfits
-                else self._create_missing_lock_error()
-            )
+            raise self._create_lock_error()
 
-    def _create_missing_lock_error(self) -> LockError:
-        target = self.options.target
-        name = f"pylock.{target}.toml" if target else "lock file"
-        folder = self.existing.paths.folder
-        message = f"there is no {name} in {folder}"
-        option = f" --target {target}" if target else ""
-        return LockError("lock-missing", message, hint=f"gpuinstall lock{option}")
-
-    def _create_incompatible_lock_error(self) -> LockError:
-        """Return an error that explains why no lock file is compatible."""
+    def _create_lock_error(self) -> LockError:
+        """Return the error for missing or incompatible lock files."""
+        if not self.misfits:
+            target = self.options.target
+            name = f"pylock.{target}.toml" if target else "lock file"
+            message = f"there is no {name} in {self.existing.paths.folder}"
+            option = f" --target {target}" if target else ""
+            return LockError("lock-missing", message, hint=f"gpuinstall lock{option}")
         hints = dict.fromkeys((*self._driver_hints(), self._format_target_command()))
         return LockError(
             "lock-does-not-fit",

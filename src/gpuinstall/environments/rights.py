@@ -29,7 +29,7 @@ def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
         InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
     """
     check_owner(paths)
-    if folder := find_read_only_folder(paths):
+    for folder in _find_written_folders(paths):
         check_writable(folder)
     python = paths.find_interpreter()
     if is_replaced or not os.path.lexists(python):
@@ -88,12 +88,13 @@ def _format_fix(path: Path) -> str:
     )
 
 
-def find_read_only_folder(paths: EnvironmentPaths) -> Path | None:
-    """Return a folder that a change writes and this user cannot, if any."""
-    for folder in _find_written_folders(paths):
-        if not os.access(folder, os.W_OK | os.X_OK):
-            return folder
-    return None
+def is_read_only(paths: EnvironmentPaths) -> bool:
+    """Return whether a folder that a change writes is not writable."""
+    return not all(map(_is_writable, _find_written_folders(paths)))
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def check_writable(folder: Path) -> None:
@@ -102,7 +103,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         InstallationError: The folder is not writable.
     """
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not _is_writable(folder):
         raise InstallationError(
             "not-writable",
             f"{folder} cannot be written: {_find_access_problem(folder)}",

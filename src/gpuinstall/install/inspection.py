@@ -14,7 +14,7 @@ from gpuinstall.environments.records import (
     check_start,
     was_created_here,
 )
-from gpuinstall.environments.rights import check_rights, find_read_only_folder
+from gpuinstall.environments.rights import check_rights, is_read_only
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.state import (
     Action,
@@ -70,7 +70,7 @@ def lock_state(
     )
     lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
     is_changed = state.action is not Action.VERIFY or needs_recovery(place)
-    if is_changed or not find_read_only_folder(place):
+    if is_changed or not is_read_only(place):
         check()
         lock = environment_lock(place, project.reporter)
     with lock as meanwhile:

@@ -46,7 +46,7 @@ from gpuinstall.environments.records import (
     record_environment,
     was_created_here,
 )
-from gpuinstall.environments.rights import find_read_only_folder
+from gpuinstall.environments.rights import is_read_only
 from gpuinstall.install.file_change import (
     Change,
     check_paths,
@@ -450,7 +450,7 @@ def _verify(
         raise KernelFailedError(fit, error.verdict, sorted(comes)) from None
     if not place.is_managed:
         return proof
-    if previous and planned.action is Action.VERIFY and find_read_only_folder(place):
+    if previous and planned.action is Action.VERIFY and is_read_only(place):
         if here and proof.stamp:
             store_stamp(proof.stamp, final, previous.id, here)
         return proof

@@ -34,7 +34,6 @@ from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.plan import Rejected
 from gpuinstall.project import Project, reread_project
 from gpuinstall.project.run import read_paths
-from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
 """The environment variable that lets ``run --any`` use lock files for CPUs."""
@@ -81,11 +80,8 @@ def select_environment(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
-    check_start(
-        venv,
-        reporter,
-        allow_unmanaged=read_policy(os.environ, project.folder).runs(venv),
-    )
+    allows = project.sources.policy.runs(venv)
+    check_start(venv, reporter, allow_unmanaged=allows)
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
         verdict = _install_lock(fit, existing.paths, project, installing)

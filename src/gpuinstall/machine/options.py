@@ -86,18 +86,15 @@ def machine_from_options(
 def _find_newest_branch(gpus: Iterable[Gpu]) -> int | None:
     """Return the latest driver branch that supports all GPUs, if any."""
     drivers = load_drivers()
-    branches = [drivers.branches[-1].branch]
-    floors = [0]
-    for gpu in gpus:
-        capability = gpu.compute_capability
-        generation = drivers.generation(capability) if capability else None
+    newest, oldest = drivers.branches[-1].branch, 0
+    for capability in filter(None, [gpu.compute_capability for gpu in gpus]):
+        generation = drivers.generation(capability)
         if generation and generation.last_branch:
-            branches.append(generation.last_branch)
-        first = drivers.first_drivers.get(capability) if capability else None
-        if first:
-            floors.append(first.linux.branch)
-    newest = min(branches)
-    return newest if newest >= max(floors) else None
+            newest = min(newest, generation.last_branch)
+        if capability in drivers.first_drivers:
+            first = drivers.first_drivers[capability].linux.branch
+            oldest = max(oldest, first)
+    return newest if newest >= oldest else None
 
 
 def parse_driver(text: str) -> DriverVersion:

@@ -113,8 +113,8 @@ class PackageReader:
         self._others = set[str]()
         if not self._is_per_cuda:
             self._deciding = find_deciding_libraries(package, wheel.members)
-            own = find_own_libraries(package, wheel.members)
-            self._others.update(set(own).difference(self._deciding))
+            self._others.update(find_own_libraries(package, wheel.members))
+            self._others.difference_update(self._deciding)
         # If all libraries are optional, as in torchao, only their needs are read.
         self._linked = self._deciding or [*_list_libraries(wheel.members)]
 
@@ -277,21 +277,25 @@ def _folder_cuda_majors(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def find_own_libraries(package: str, names: Iterable[str]) -> list[str]:
-    """Return the libraries that are neither optional nor bundled."""
+    """Return the libraries that are neither optional nor bundled, if any."""
     members = load_members()
     shared = load_libraries()
-    own = [
+    libraries = [
         name
         for name in _list_libraries(names)
         if not members.is_optional(package, name)
-        and not _BUNDLED.search(name)
-        and not shared.is_foreign(basename(name), package)
+    ]
+    own = [
+        name
+        for name in libraries
+        if not _BUNDLED.search(name) and not shared.is_foreign(basename(name), package)
     ]
     # Some packages contain only plugins, such as one for each FFmpeg version.
-    return [name for name in own if not shared.plugins.search(name)] or own
+    own = [name for name in own if not shared.plugins.search(name)] or own
+    return own or libraries
 
 
-def find_deciding_libraries(package: str, names: Collection[str]) -> list[str]:
+def find_deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
     """Return the libraries that determine whether a package runs.
 
     These are the libraries of the module that is named after the package or, if it has
@@ -306,11 +310,7 @@ def find_deciding_libraries(package: str, names: Collection[str]) -> list[str]:
         package.replace("-", "_"),
         remove_cuda_label(package).replace("-", "_"),
     }
-    namesakes = [name for name in own if _module_name(name).lower() in modules]
-    members = load_members()
-    libraries = _list_libraries(names)
-    required = [one for one in libraries if not members.is_optional(package, one)]
-    return namesakes or own or required
+    return [name for name in own if _module_name(name).lower() in modules] or own
 
 
 def remove_cuda_label(package: str) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import find_unfiled_requirements
@@ -49,15 +46,12 @@ def find_requested_parts(declaration: Declaration, request: Request) -> frozense
 
 def _check_excluded(parts: Sequence[Part]) -> None:
     if len(parts) > 1:
+        names = " and ".join(f"the {part.kind} {part.name}" for part in parts)
         raise UsageError(
             "extras-conflict",
-            f"[tool.uv] conflicts in {PROJECT} does not allow {_format_parts(parts)} together",
+            f"[tool.uv] conflicts in {PROJECT} does not allow {names} together",
             hint=_format_install_commands(parts),
         )
-
-
-def _format_parts(parts: Iterable[Part]) -> str:
-    return " and ".join(f"the {part.kind} {part.name}" for part in parts)
 
 
 def _format_install_commands(parts: Iterable[Part]) -> str:
@@ -65,68 +59,12 @@ def _format_install_commands(parts: Iterable[Part]) -> str:
     return "\n".join(f"gpuinstall install {part}" for part in parts)
 
 
-def find_torch_constraints(
-    project: Project, request: Request
-) -> tuple[Constraint, ...]:
-    """Return the constraints on torch in extras that are not requested.
-
-    There are no constraints if a requirement lists torch.
-
-    Args:
-        project: The project with the extras.
-        request: The request of the project.
-
-    Raises:
-        UsageError: The extras require different torch builds.
-    """
-    declaration = project.contents.declaration
-    if declaration.alternatives or "torch" in requirement_names(request.requirements):
-        return ()
-    omitted = _find_omitted_parts(declaration, request)
-    extras = [one for one in omitted if one.part.kind == "extra" and one.torch]
-    if not extras:
-        return ()
-    machine = project.machine
-    builds = project.catalog.builds_for(machine.os, machine.arch)
-    torches = {str(build.torch) for build in builds}
-    limits: list[Constraint] = []
-    labels = set[str]()
-    for one in chain.from_iterable(extra.torch for extra in extras):
-        if one.url or not one.applies_in(project.markers):
-            continue
-        # A local version selects a build only if the extra is requested.
-        labels.add((one.pinned or "").partition("+")[2])
-        public = re.sub(r"\+[\w.]+", "", one.clauses)
-        limit = one.with_specifier(public).constraint
-        # Ignore a torch version that is not in the catalog.
-        if any(map(limit.allows, torches)):
-            limits.append(limit)
-    common = torches.copy()
-    for limit in limits:
-        common = {torch for torch in common if limit.allows(torch)}
-    if len(labels - {""}) > 1 or not common:
-        parts = [extra.part for extra in extras]
-        raise UsageError(
-            "extras-conflict",
-            f"{_format_parts(parts)} of {PROJECT} require different builds of torch",
-            hint=_format_install_commands(parts),
-        )
-    return tuple(dict.fromkeys(limits))
-
-
-def _find_omitted_parts(
-    declaration: Declaration, request: Request
-) -> list[PartContents]:
-    """Return unrequested extras and groups that require torch packages."""
-    requested = find_requested_parts(declaration, request)
-    return [one for one in declaration.omitted if one.part not in requested]
-
-
 def report_omitted(
     declaration: Declaration, request: Request, reporter: Reporter
 ) -> None:
     """Report extras and groups that require torch but are not selected."""
-    parts = [one.part for one in _find_omitted_parts(declaration, request)]
+    requested = find_requested_parts(declaration, request)
+    parts = [one.part for one in declaration.omitted if one.part not in requested]
     if parts:
         options = ", ".join(map(str, parts))
         reporter.step("Extras", f"not selected in {PROJECT}: {options}")

@@ -12,7 +12,6 @@ from gpuinstall.base.files import expand_home
 from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     TextOrigin,
-    remove_duplicates,
     requirement_names,
 )
 from gpuinstall.base.values import replace
@@ -26,14 +25,12 @@ from gpuinstall.lock.request.history import (
 )
 from gpuinstall.project.extras import (
     find_requested_parts,
-    find_torch_constraints,
     list_locked_versions,
     prefer_locked_versions,
     report_omitted,
 )
 from gpuinstall.project.folder import SINGLE_VERSION
 from gpuinstall.sources.requirements_file import (
-    PROJECT,
     CondaRequest,
     RequirementsFile,
     join_files,
@@ -95,23 +92,11 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     else:
         request = update_request(recorded, contents.files, words.lines, files)
         request = remove_packages(request, settings.without)
-        request = _add_torch_limits(request, project)
         if not quiet:
             _report_files(project, request)
     return _complete_request(
         increment_revision(request, recorded), project, is_quiet=quiet
     )
-
-
-def _add_torch_limits(request: Request, project: Project) -> Request:
-    """Add the torch constraints in unrequested extras to a request."""
-    limits = find_torch_constraints(project, request)
-    if not limits:
-        return request
-    lines = (*request.files.get(PROJECT, ()), *limits)
-    constraints = (*request.constraints, *limits)
-    files = {**request.files, PROJECT: lines}
-    return replace(request, constraints=remove_duplicates(constraints), files=files)
 
 
 def read_current_request(project: Project) -> Request:

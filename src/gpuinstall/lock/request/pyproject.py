@@ -61,11 +61,6 @@ class PartContents(Value):
     listed: RequirementsFile
 
     @property
-    def torch(self) -> tuple[Requirement, ...]:
-        """The torch requirements of the extra or group."""
-        return tuple(one for one in self.listed.requirements if one.name == "torch")
-
-    @property
     def has_family(self) -> bool:
         """Whether the extra or group requires a torch-family package."""
         family = load_catalog().family

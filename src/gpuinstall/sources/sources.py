@@ -21,7 +21,7 @@ from gpuinstall.base.location import (
     parse_source,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -472,13 +472,37 @@ class Sources(Value):
         sources = self.check_owners(listed, place)
         sources = sources.add_uv(one for one in listed if isinstance(one, UvSetting))
         located = [one for one in listed if isinstance(one, SourceSetting)]
-        for written in dict.fromkeys(_keep_names(located, self.settings)):
+        for written in dict.fromkeys(self.find_effects(located)):
             sources.check_form(written)
             setting = written
             if not is_configuration:
                 setting = sources.check_location(written, place)
             sources = sources.add_setting(setting, overrides=not is_configuration)
         return sources
+
+    def find_effects(
+        self, settings: Sequence[SourceSetting]
+    ) -> Iterator[SourceSetting]:
+        """Yield settings, with the effect of indexes that are known otherwise.
+
+        These are parts of the torch index, and indexes of the folder that the user
+        configured.
+        """
+        own = {
+            Location.parse(one.value)
+            for one in (*settings, *self.settings)
+            if one.is_own and one.effect in INDEXES
+        }
+        torch = Location.parse(self.torch_index)
+        for one in settings:
+            effect = one.declared_effect
+            if one.effect in INDEXES:
+                base, backend = split_torch_index(one.value)
+                if backend and Location.parse(base) == torch:
+                    effect = Effect.TORCH
+                elif not one.is_own and Location.parse(one.value) in own:
+                    effect = Effect.NAME
+            yield replace(one, declared_effect=effect)
 
     def check_owners(self, settings: Iterable[Setting], folder: Path) -> Sources:
         """Distrust the folder if a setting's file belongs to another user."""
@@ -571,7 +595,7 @@ class Sources(Value):
         if setting.effect is Effect.INDEX and (is_replaced or not default_index):
             default_index = address
         logins = self.logins
-        if setting.effect.is_reported:
+        if setting.effect.is_reported or setting.is_own:
             # Earlier logins, such as the user's, have priority.
             logins = {**parse_login(setting.value), **logins}
         settings = (*self.settings, replace(setting, value=address))
@@ -764,21 +788,6 @@ def read_sources(
         logins=parse_login(index or OFFICIAL),
     )
     return sources.add_settings(read, folder, is_configuration=True)
-
-
-def _keep_names(
-    settings: Sequence[SourceSetting], known: Iterable[SourceSetting]
-) -> Iterator[SourceSetting]:
-    """Keep only the names of the folder's indexes that the user configured."""
-    own = {
-        Location.parse(one.value)
-        for one in (*settings, *known)
-        if one.is_own and one.effect in INDEXES
-    }
-    for one in settings:
-        is_index = one.effect in INDEXES and not one.is_own
-        is_repeated = is_index and Location.parse(one.value) in own
-        yield replace(one, declared_effect=Effect.NAME) if is_repeated else one
 
 
 def validate_torch_index(requested: str | None) -> str:

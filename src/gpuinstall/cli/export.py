@@ -151,7 +151,9 @@ def _warn_about_other_index(lock: Lock, index: str, terminal: Terminal) -> None:
         if file.package == "torch" and not is_known:
             server = source.server or "a local folder"
             text = f"{lock.name} has torch from {server}, but uv will use {index}"
-            terminal.warn(f"{text}; for another index, add --torch-index URL")
+            terminal.warn(
+                f"{text}; add --torch-index URL, or use gpuinstall export requirements"
+            )
 
 
 @_define_command(

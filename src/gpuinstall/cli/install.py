@@ -59,10 +59,12 @@ from gpuinstall.lock.file.fit import list_rejected_locks
 from gpuinstall.lock.file.lock import BUILD_FILES, Lock, Record, compare_requests
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
+from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.lock.request.project import compute_build_files_digest
-from gpuinstall.lock.request.tools import find_project_lock
+from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
+from gpuinstall.project.extras import prefer_locked_versions
 from gpuinstall.project.request import read_current_request
 from gpuinstall.sources.web import LOCK_ONLINE
 
@@ -389,11 +391,23 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 
 def _warn_if_request_differs(lock: Lock, project: Project) -> None:
-    today = Record.from_request(read_current_request(project))
-    changes = compare_requests(lock.record, today).requirements
-    if changes:
-        text = f"the request has changed since {lock.name}: {', '.join(changes)}"
+    request = read_current_request(project)
+    if lock.record.preferred_digest:
+        request = _prefer_team_versions(request, lock, project)
+    changes = compare_requests(lock.record, Record.from_request(request))
+    texts = [*changes.requirements]
+    if changes.has_other_versions:
+        texts.append("different versions in the project's own lock")
+    if texts:
+        text = f"the request has changed since {lock.name}: {', '.join(texts)}"
         project.reporter.warn(f"{text}; gpuinstall lock updates it")
+
+
+def _prefer_team_versions(request: Request, lock: Lock, project: Project) -> Request:
+    team_lock = read_project_lock(project.paths.folder)
+    contents = replace(project.contents, project_lock=team_lock)
+    machine = create_target_machine(Target.parse(lock.target), lock.glibc)
+    return prefer_locked_versions(replace(project, contents=contents), request, machine)
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     _Hashes = Mapping[str, str]
 
 
-OUTDATED = "has a different request or different versions"
+OUTDATED = "has a different request"
 
 
 class WrittenLock(Value):

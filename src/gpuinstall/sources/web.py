@@ -93,7 +93,7 @@ class Cause(NamedTuple):
 
 LOCK_ONLINE = (
     "On a machine with a network, run gpuinstall lock and gpuinstall lock download wheels; "
-    "copy pylock.*.toml and wheels, and run gpuinstall sync --offline --wheels wheels"
+    "copy the requirements, pylock.*.toml, and wheels; run gpuinstall sync --offline --wheels wheels"
 )
 OFFLINE = Cause(
     "this run is offline, and the cache lacks a page or file of this host",

@@ -783,12 +783,10 @@ def find_version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
 
 
 def is_outdated(lock: Lock, new: Lock) -> bool:
-    """Return whether an old lock has a different request or versions."""
+    """Return whether an old lock has a different request."""
     # Each target may select its own extras.
     changes = compare_requests(lock.record, new.record)
-    return bool(
-        changes.requirements or changes.limits or find_version_conflicts([new, lock])
-    )
+    return bool(changes.requirements or changes.limits)
 
 
 def add_seal(document: dict[str, Any]) -> dict[str, Any]:

@@ -127,8 +127,7 @@ def resolve_locks(
         if isinstance(outcome, Conflict):
             report_linked_hosts(_find_listed_files(live, session), session)
     if not isinstance(outcome, Conflict):
-        # An upgrade does not keep the versions of the project's own lock.
-        preferred = () if upgrade else live[0].request.preferred
+        preferred = live[0].request.preferred
         outcome = [
             one.with_warnings(_find_changed_versions(one.versions, preferred))
             for one in outcome

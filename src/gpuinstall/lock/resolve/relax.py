@@ -154,7 +154,8 @@ def suggest_changed_request(
     if 0 < len(pins) <= MOST_PINS and refusal.code in _REFUSALS_OF_PINS:
         attempts.append((requests, pins))
     is_common = len(requests) > 1 and not requests[0].request.newest_per_target
-    if is_common and isinstance(refusal, NoBuildError) and refusal.hint != PER_TARGET:
+    is_named = PER_TARGET in (refusal.hint or "")
+    if is_common and isinstance(refusal, NoBuildError) and not is_named:
         own = [one.with_request_changes(newest_per_target=True) for one in requests]
         attempts.append((own, ()))
     sourcing = replace(session.sourcing, only_binary=True)

@@ -78,9 +78,8 @@ def report_command(options: CommandOptions) -> Outcome:
     from gpuinstall.cli.node_records import read_report, split_node_names
 
     folder = options.folder
-    report = read_report(
-        folder, split_node_names(options.nodes) if options.nodes else ()
-    )
+    names = () if options.nodes is None else split_node_names(options.nodes)
+    report = read_report(folder, names)
     if not (report.groups or report.failed or report.missing):
         raise UsageError(
             "no-records",

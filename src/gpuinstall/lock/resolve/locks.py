@@ -304,7 +304,7 @@ def _explain_with_silence(
         conflict.evidence = f"{silence.message}: {unseen} not considered"
         conflict.hint = f"{conflict.hint}\n{silence.hint}"
         return Conflict(conflict)
-    if conflict is not silence and (conflict.why or conflict.evidence):
+    if conflict is not silence:
         silence.evidence = conflict.sentence
     if conflict.code == TARGETS_DISAGREE:
         silence.hint = f"{conflict.hint}\n{silence.hint}"

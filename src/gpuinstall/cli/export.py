@@ -41,7 +41,7 @@ from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks, read_loc
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.declaration import read_declaration
 from gpuinstall.machine.probe import read_machine
-from gpuinstall.sources import read_sources
+from gpuinstall.sources import OFFICIAL, read_sources
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.requirements_file import join_files
 from gpuinstall.sources.sources import validate_torch_index
@@ -137,20 +137,18 @@ def _uv(options: CommandOptions) -> Outcome:
     locks.sort(key=lambda lock: best is None or lock is not best.lock)
     configured = read_config(Path.cwd()).sourcing.torch_index
     index = validate_torch_index(options.sourcing.torch_index or configured)
-    for lock in locks:
-        _warn_about_other_index(lock, index, options.terminal)
+    # Another index may link to files on any server.
+    for lock in locks if index == OFFICIAL else ():
+        _warn_about_other_index(lock, options.terminal)
     return _write_export("uv", format_uv_tables(locks, index), options.output)
 
 
-def _warn_about_other_index(lock: Lock, index: str, terminal: Terminal) -> None:
-    """Warn if a lock has torch from another server than the index."""
+def _warn_about_other_index(lock: Lock, terminal: Terminal) -> None:
+    """Warn if a lock file has torch from another server than PyTorch's."""
     for file in lock.files:
-        source = Location.parse(file.url)
-        is_official = is_on_pytorch_host(file.url) and is_on_pytorch_host(index)
-        is_known = is_official or source.is_from(Location.parse(index))
-        if file.package == "torch" and not is_known:
-            server = source.server or "a local folder"
-            text = f"{lock.name} has torch from {server}, but uv will use {index}"
+        if file.package == "torch" and not is_on_pytorch_host(file.url):
+            server = Location.parse(file.url).server or "a local folder"
+            text = f"{lock.name} has torch from {server}, but uv will use {OFFICIAL}"
             terminal.warn(
                 f"{text}; add --torch-index URL, or use gpuinstall export requirements"
             )

@@ -603,6 +603,7 @@ class ResolutionExplanation:
             return ""
         why = [f"is linked to {name}" for name in row.needs if is_for_cuda(name)]
         is_named = remove_cuda_label(row.package) != row.package
+        is_named |= row.package.startswith("cuda-")
         if is_named and (row.toolkit or row.has_runtime or row.unread):
             why.append("is for CUDA")
         if row.package in self._resolver_input.requested:

@@ -23,7 +23,6 @@ READERS = {
     "export conda": 6,
     "export constraints": 6,
     "export dockerfile": 6,
-    "export needs": 6,
     "export uv": 6,
     # These resolve again, or install nothing.
     "install --backend cpu": 0,
@@ -31,6 +30,7 @@ READERS = {
     "lock --target cpu": 0,
     "lock --target cpu --dry-run": 0,
     "plan --backend cpu": 0,
+    "export needs": 0,
     "remove filelock": 2,
     "doctor": 0,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from os.path import isfile
 from pathlib import Path
@@ -160,7 +160,7 @@ def _warn_about_other_index(lock: Lock, terminal: Terminal) -> None:
 def _needs(options: CommandOptions) -> Outcome:
     """Write the minimum driver, CUDA, GPUs, and glibc."""
     needs: list[MachineNeeds] = []
-    for lock in _read_locks(options, takes_several=True):
+    for lock in _read_locks(options, takes_several=True, gated=False):
         needs += find_machine_needs(lock, load_catalog())
     text = "\n".join(one.text for one in needs)
     entries = list(map(write_object, needs))
@@ -171,6 +171,7 @@ def _read_locks(
     options: CommandOptions,
     *,
     takes_several: bool,
+    gated: bool = True,
     lock_command: str = "gpuinstall lock",
 ) -> list[Lock]:
     """Read the lock files given by ``--lock``, or in the working folder.
@@ -178,6 +179,7 @@ def _read_locks(
     Args:
         options: The options of the command.
         takes_several: Whether the format supports several lock files.
+        gated: Whether the format contains package sources, which are checked.
         lock_command: The command that creates a lock file.
 
     Raises:
@@ -200,12 +202,19 @@ def _read_locks(
             f"found several lock files, but this format takes one: {names}",
             hint="\n".join(fixes),
         )
+    checked = locks.check()
+    if gated:
+        _check_sources(dict(zip(found, checked, strict=True)))
+    return checked
+
+
+def _check_sources(locks: Mapping[Path, Lock]) -> None:
+    """Raise LockError if a package source in a lock file is rejected."""
     sources = read_sources(None, os.environ, Path.cwd())
-    for path, lock in zip(found, locks.check(), strict=True):
+    for path, lock in locks.items():
         declared = read_declaration(path.parent, read_config(path.parent).requirements)
         required = join_files(declared.files.values()).requirements
         LockGate(sources, path.parent, required).check(lock)
-    return locks.check()
 
 
 def _warn_about_packages(lock: Lock, terminal: Terminal) -> None:

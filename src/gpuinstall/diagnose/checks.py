@@ -29,7 +29,7 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.folder import read_folder_locks
-from gpuinstall.lock.request.history import read_environment_lock
+from gpuinstall.lock.request.history import read_environment_lock, was_installed
 from gpuinstall.lock.request.pyproject import ProjectFile
 from gpuinstall.sources.gate import list_source_fixes
 
@@ -83,7 +83,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
             evidence.machine,
             evidence.request,
             evidence.catalog,
-            gate=evidence.gate,
+            gate=None if was_installed(file.lock, evidence.venv) else evidence.gate,
         )
         if isinstance(answer, Rejection):
             misfits.append(answer)

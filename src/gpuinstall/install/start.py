@@ -28,6 +28,7 @@ from gpuinstall.install.state import (
     check_lock_files,
     format_misfits,
     inspect_environment,
+    locate_target_environment,
     store_stamp,
 )
 from gpuinstall.lock.file.fit import CompatibleLock
@@ -61,7 +62,7 @@ def select_environment(
         VerificationError: A kernel failed.
     """
     reporter = project.reporter
-    locked = InstallOptions(locked=True, attempts=1)
+    locked = InstallOptions(locked=True, any_environment=True, attempts=1)
     # ``run --any`` never replaces ``.venv``.
     state = read_state(project, locked, check_ownership=False)
     paths = _environment_paths(_find_compatible_lock(state), project)
@@ -171,7 +172,7 @@ def _choose_lock(
 def _environment_paths(fit: CompatibleLock, project: Project) -> EnvironmentPaths:
     """Return a lock's environment, or ``.venv`` if it is of this lock."""
     venv = project.paths.venv
-    place = venv.with_name(f"{venv.name}-{fit.lock.target}")
+    place = locate_target_environment(venv, fit.lock)
     marker = read_marker(venv)
     if marker and marker.lock_sha256 == fit.lock.sha256 and not lexists(place):
         return project.paths

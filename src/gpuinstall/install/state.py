@@ -45,7 +45,7 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
-from gpuinstall.environments.records import format_undo_command, was_created_here
+from gpuinstall.environments.records import format_undo_command
 from gpuinstall.environments.stamp import (
     STAMP_NAME,
     Stamp,
@@ -68,7 +68,7 @@ from gpuinstall.lock.file.fit import (
 )
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import find_build_files
-from gpuinstall.lock.request.history import read_environment_lock
+from gpuinstall.lock.request.history import read_environment_lock, was_installed
 from gpuinstall.plan import Rejected
 from gpuinstall.sources.gate import list_source_fixes
 
@@ -109,6 +109,8 @@ class InstallOptions(Value):
     """Whether to install an existing lock file, as ``sync`` does."""
     target: str | None = None
     """The target of the lock file, such as ``cu126``."""
+    any_environment: bool = False
+    """Whether each target may have its own environment (``run --any``)."""
     replace: bool = False
     """Whether an unmanaged environment or a folder may be replaced."""
     discard_previous: bool = False
@@ -734,11 +736,23 @@ def check_lock_files(state: InstallState) -> InstallState:
         catalog=request.catalog,
         exact=not options.locked,
     )
-    # This user trusted the sources of an environment's own copy when installing it.
-    is_trusted = was_created_here(state.existing.paths.venv)
-    gates = [None if lock is own and is_trusted else state.gate for lock in locks]
-    judged = [judge(lock, gate=gate) for lock, gate in zip(locks, gates, strict=True)]
+    judged = [judge(lock, gate=_find_gate(lock, state)) for lock in locks]
     return replace(state, judged=tuple(judged))
+
+
+def _find_gate(lock: Lock, state: InstallState) -> LockGate | None:
+    """Return the gate for a lock file, or None if it is already installed."""
+    venv = state.existing.paths.venv
+    places = [venv] if state.existing.intact_lock else []
+    if state.options.any_environment:
+        places.append(locate_target_environment(venv, lock))
+    # This user trusted the sources of an installed lock file when installing it.
+    return None if any(was_installed(lock, place) for place in places) else state.gate
+
+
+def locate_target_environment(venv: Path, lock: Lock) -> Path:
+    """Return the path of an environment for only the target of a lock file."""
+    return venv.with_name(f"{venv.name}-{lock.target}")
 
 
 def format_misfits(misfits: Iterable[Rejection[Lock]]) -> str:

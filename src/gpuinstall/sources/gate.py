@@ -19,7 +19,7 @@ from gpuinstall.base.values import Value
 LIST = "Add the source to trusted-sources in ~/.config/gpuinstall/config.toml"
 TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 """The hint for an untrusted source."""
-FIND_LINKS = "For a wheel, set PIP_FIND_LINKS to its folder, or run gpuinstall sync --wheels with a folder that has it"
+FIND_LINKS = "For a wheel, run gpuinstall sync --wheels with its folder, or gpuinstall lock with PIP_FIND_LINKS set to it"
 """The hint for a locked wheel in a folder that is not configured."""
 _REQUIRE = "For a project, add its path to requirements.txt or to the dependencies in pyproject.toml"
 

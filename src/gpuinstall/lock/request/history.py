@@ -21,6 +21,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.records import was_created_here
 from gpuinstall.lock.file.folder import read_lock_file
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import RequirementsFile
@@ -215,3 +216,10 @@ def read_environment_lock(venv: Path) -> Lock | None:
     lock = read_lock_file(venv / marker.lock).lock if marker else None
     is_intact = marker and lock and lock.sha256 == marker.lock_sha256
     return lock if is_intact else None
+
+
+def was_installed(lock: Lock, venv: Path) -> bool:
+    """Return whether this user installed a lock file into an environment."""
+    marker = read_marker(venv)
+    is_same = marker is not None and marker.lock_sha256 == lock.sha256
+    return is_same and was_created_here(venv)

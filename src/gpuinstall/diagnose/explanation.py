@@ -132,9 +132,10 @@ def library_placeholders(
     cuda = values.get("cuda-major") or known.get("cuda", "").partition(".")[0]
     major = libraries.cuda(library) or int(cuda or 0)
     package = row.package_for(major or None)
-    package = package or row.package.format(cuda="<CUDA major>")
+    key = "package" if package else "package-per-cuda"
+    package = package or row.package.format(cuda="N")
     version = re.search(r"cudnn\w*(?:\.so\.|64_)(\d)", library)
-    return {"package": f"'{package}=={version[1]}.*'" if version else package}
+    return {key: f"'{package}=={version[1]}.*'" if version else package}
 
 
 def _is_elsewhere(conditions: Conditions, reading: LocalReading) -> bool:

@@ -246,7 +246,7 @@ def create_hint_placeholders(python: Path) -> dict[str, str]:
     For a staged environment, the paths are the final paths.
 
     Returns:
-        ``uv``, ``python``, and ``prefix`` are paths. ``at`` has options for commands that
+        ``uv``, ``python``, ``prefix``, and ``root`` are paths. ``at`` has options for commands that
         inspect the environment, ``into`` for an installation into it, and ``anew`` for a
         rebuild. ``cuda`` and ``toolkit`` are the CUDA version of its torch, if any.
     """
@@ -256,6 +256,7 @@ def create_hint_placeholders(python: Path) -> dict[str, str]:
         "uv": "uv",
         "python": quote_word(place / python.relative_to(venv)),
         "prefix": quote_word(place),
+        "root": quote_word(place),
         "at": f" --venv {quote_word(place)}",
     }
     cuda = torch_cuda(venv)

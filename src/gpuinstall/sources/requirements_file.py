@@ -349,9 +349,9 @@ def read_requirements_text(path: Path, folder: Path | None) -> str:
         return read_document(path, folder)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
-        hint = format_link_hint(error) or "Check the path"
-        if "${" in str(path):
-            hint = _NO_VARIABLES
+        hint = _NO_VARIABLES if "${" in str(path) else format_link_hint(error)
+        if not hint and isinstance(error, FileNotFoundError):
+            hint = "Check the path"
         message = f"{path} cannot be read: {reason}"
         raise UsageError("requirements-unreadable", message, hint=hint) from None
 

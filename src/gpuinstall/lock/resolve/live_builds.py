@@ -88,7 +88,7 @@ def _read_first_pages(request: LockRequest, session: Session) -> None:
     Later reads report the errors.
     """
     plan = request.outcome
-    if isinstance(plan, Rejected):
+    if isinstance(plan, Rejected) or session.sourcing.offline:
         return
     needed = create_input(request, plan)
     sources = session.sources

@@ -406,8 +406,15 @@ def _warn_if_request_differs(lock: Lock, project: Project) -> None:
 def _prefer_team_versions(request: Request, lock: Lock, project: Project) -> Request:
     team_lock = read_project_lock(project.paths.folder)
     contents = replace(project.contents, project_lock=team_lock)
-    machine = create_target_machine(Target.parse(lock.target), lock.glibc)
-    return prefer_locked_versions(replace(project, contents=contents), request, machine)
+    target = Target.parse(lock.target)
+    # The extras of the lock select the versions of uv.lock.
+    selected = dict.fromkeys(lock.record.selected_extras, ())
+    team = prefer_locked_versions(
+        replace(project, contents=contents),
+        replace(request, backend=target.backend, selected=selected),
+        create_target_machine(target, lock.glibc),
+    )
+    return replace(request, preferred=team.preferred)
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:

@@ -172,7 +172,7 @@ class Client:
         self._current = tuple(current)
         self._ignored = ignored or {}
         self.renewed = frozenset[str]()
-        """The packages whose pages are revalidated, or ``ALL_PACKAGES``."""
+        """Packages with pages to revalidate, or ``ALL_PACKAGES``."""
         cache = cache or own_cache_folder()
         self._pages = JsonCache(cache / "pages", Page)
         self._silent_hosts = HostCache(cache / "unreachable")

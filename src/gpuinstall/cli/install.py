@@ -392,11 +392,15 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 def _warn_if_request_differs(lock: Lock, project: Project) -> None:
     request = read_current_request(project)
-    if lock.record.preferred_digest:
+    # A lock file can be shipped without uv.lock.
+    team_lock = read_project_lock(project.paths.folder)
+    if team_lock and lock.record.preferred_digest:
+        contents = replace(project.contents, project_lock=team_lock)
+        project = replace(project, contents=contents)
         request = _prefer_team_versions(request, lock, project)
     changes = compare_requests(lock.record, Record.from_request(request))
     texts = [*changes.requirements]
-    if changes.has_other_versions:
+    if team_lock and changes.has_other_versions:
         texts.append("different versions in the project's own lock")
     if texts:
         text = f"the request has changed since {lock.name}: {', '.join(texts)}"
@@ -404,13 +408,11 @@ def _warn_if_request_differs(lock: Lock, project: Project) -> None:
 
 
 def _prefer_team_versions(request: Request, lock: Lock, project: Project) -> Request:
-    team_lock = read_project_lock(project.paths.folder)
-    contents = replace(project.contents, project_lock=team_lock)
     target = Target.parse(lock.target)
     # The extras of the lock select the versions of uv.lock.
     selected = dict.fromkeys(lock.record.selected_extras, ())
     team = prefer_locked_versions(
-        replace(project, contents=contents),
+        project,
         replace(request, backend=target.backend, selected=selected),
         create_target_machine(target, lock.glibc),
     )

@@ -34,7 +34,6 @@ APART = (".kernels", "_child", "pytest_plugin")
 """Variables of other programs' loaders."""
 LATE = (
     "filecmp",
-    "filelock",
     "html.parser",
     "http.server",
     "netrc",

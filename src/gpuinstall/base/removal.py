@@ -11,11 +11,12 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from os.path import isdir, isfile
 from pathlib import Path
 from time import time
 
+from gpuinstall.base.files import try_lock
 from gpuinstall.base.owners import is_foreign
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -174,16 +175,12 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
     """Remove temporary folders of killed runs, and yield a new one."""
     import tempfile
 
-    from filelock import FileLock
-
     remove_abandoned(parent)
     scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
-        with ExitStack() as stack:
-            with suppress(
-                OSError, NotImplementedError
-            ):  # not all file systems support locks
-                stack.enter_context(FileLock(scratch / IN_USE))
+        with (scratch / IN_USE).open("wb") as mark:
+            with suppress(OSError):  # not all file systems support locks
+                try_lock(mark.fileno())
             yield scratch
     finally:
         remove_path(scratch)
@@ -191,15 +188,13 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 def remove_abandoned(parent: Path) -> None:
     """Remove this user's temporary folders that no process has locked."""
-    from filelock import FileLock
-
     for mark in parent.glob(f"{_PREFIX}*/{IN_USE}"):
         scratch = mark.parent
-        # A lock held by another run raises TimeoutError, which is an OSError.
-        with suppress(OSError, NotImplementedError):
+        with suppress(OSError):
             is_new = time() - mark.lstat().st_mtime < _MIN_AGE_S
             if is_new or not is_folder(scratch) or is_foreign(scratch):
                 continue
-            with FileLock(mark, timeout=0):
-                pass
-            remove_path(scratch)
+            with mark.open("r+b") as opened:
+                is_abandoned = try_lock(opened.fileno())
+            if is_abandoned:
+                remove_path(scratch)

@@ -27,6 +27,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     TorchNeeds,
     find_declared_cuda,
+    find_pinned_cuda,
     is_from_package,
     is_separate_library,
     library_stem,
@@ -51,6 +52,8 @@ OTHER_TORCH = "other-torch"
 """The code of a rejection because of symbols that a torch does not export."""
 OTHER_LIBRARY = "other-library"
 """The code of a rejection because of the cuDNN of a build of torch."""
+SHARED_FILES = "shared-files"
+"""The code of a rejection only because two packages write the same files."""
 
 _UNREAD = "and the rest was not inspected"
 _PARTLY_READ = Reason(
@@ -435,10 +438,11 @@ def reject_build(
         has_twin = rename_for_cuda(row.package, torch_cuda) in versions
         if has_twin and not (lacks_code and is_of_torch):
             return None
-        is_apart = _has_runtime_package(row, versions)
-        is_apart &= not _has_file_conflict(cuda, torch_cuda, versions)
-        if not is_apart:
-            return unusable or Reason("other-cuda", f"{begin}: {format_toolkits(row)}")
+        is_apart = _has_own_packages(row, versions)
+        is_sharing = is_apart and _has_file_conflict(cuda, torch_cuda, versions)
+        if is_sharing or not is_apart:
+            code = SHARED_FILES if is_sharing else "other-cuda"
+            return unusable or Reason(code, f"{begin}: {format_toolkits(row)}")
     if unusable:
         return unusable
     if can_load_with(row.torch, build) is False:
@@ -461,8 +465,8 @@ def can_load_with(torch: TorchNeeds, build: Build) -> bool | None:
     return torch.verdict(build.minor)
 
 
-def _has_runtime_package(row: WheelRow, versions: Mapping[str, str]) -> bool:
-    """Return whether another package has the CUDA runtime of a wheel."""
+def _has_own_packages(row: WheelRow, versions: Mapping[str, str]) -> bool:
+    """Return whether other packages than torch's have the CUDA of a wheel."""
     members = load_members()
     if row.package in members.must_open:
         return not find_missing_packages(row, versions)
@@ -471,14 +475,18 @@ def _has_runtime_package(row: WheelRow, versions: Mapping[str, str]) -> bool:
         return False
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}
+    requirements = [*row.requirements()]
+    linked = {*_map_library_packages(row.needs, row).values()}
+    if linked <= versions.keys() and "torch" not in requirement_names(requirements):
+        majors.add(find_pinned_cuda(requirements, row.platform) or 0)
     return find_required_cuda(row) in majors
 
 
 def _has_file_conflict(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
     """Return whether packages of two CUDA majors share files."""
-    endings = (f"-cu{cuda}", f"-cu{other}")
-    both = {name: versions[name] for name in versions if name.endswith(endings)}
-    return any(load_members().find_conflicts(both))
+    own = {name: one for name, one in versions.items() if name.endswith(f"-cu{cuda}")}
+    twins = {rename_for_cuda(name, other) or "": one for name, one in own.items()}
+    return any(load_members().find_conflicts(own | twins))
 
 
 def find_missing_packages(row: WheelRow, versions: Mapping[str, str]) -> list[str]:

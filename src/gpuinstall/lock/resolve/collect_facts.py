@@ -92,8 +92,8 @@ def _find_wheel_facts(
     package = found.wheel.package
     fact = create_wheel_fact(found, resolution.torch)
     compiled = inspector.find_compiled_release(found)
-    if not fact and compiled and compiled > found.wheel.version:
-        fact = _create_missing_code_fact(found, compiled, inspector.index)
+    if compiled and compiled > found.wheel.version:
+        fact = _create_missing_code_fact(found, compiled, inspector.index) or fact
     if fact is None:
         return Knowledge()
     search = partial(OlderReleaseSearch, found, fact, inspector, resolution, known)

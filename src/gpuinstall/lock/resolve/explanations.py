@@ -6,7 +6,7 @@ Explanations are derived from facts and METADATA. uv's explanation is only quote
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, Wheel
+from gpuinstall.lock.file.lock import list_versions
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_sdists
 from gpuinstall.lock.resolve.knowledge import Fact
@@ -28,10 +29,15 @@ from gpuinstall.lock.resolve.resolver_input import (
     list_torch_versions,
     parse_public_version,
 )
-from gpuinstall.lock.resolve.run_uv import is_library_of_torch
+from gpuinstall.lock.resolve.run_uv import is_library_of_torch, run_uv_without_facts
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
+from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.plan.values import PROGRAM_HELD_BACK, ProgramConstraints
-from gpuinstall.wheels.compatibility import Compatibility, find_missing_libraries
+from gpuinstall.wheels.compatibility import (
+    SHARED_FILES,
+    Compatibility,
+    find_missing_libraries,
+)
 from gpuinstall.wheels.learned.row import WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
@@ -90,6 +96,7 @@ class ResolutionExplanation:
         self._facts_here = [*self._known.find_facts(self._versions)]
         # The first call reads index pages.
         self._older_releases = cache(lambda: [*self._find_older_releases()])
+        self._without_torch = cache(self._find_versions_without_torch)
 
     def constraints(self) -> ProgramConstraints:
         """Return the constraints of requested packages on torch."""
@@ -150,10 +157,10 @@ class ResolutionExplanation:
     def explain_older_releases(self) -> tuple[str, ...]:
         """Return requested packages below their latest release, with a cause.
 
-        A package that facts or an assumed glibc exclude has a warning instead.
+        A package that facts, an assumed glibc, or an added torch excludes has a warning.
         """
         older = self._older_releases()
-        return tuple(one.message for one in older if one.code != ASSUMED_GLIBC)
+        return tuple(one.message for one in older if one.code == PROGRAM_HELD_BACK)
 
     def _find_older_releases(self) -> Iterator[Reason]:
         reported = self._find_newer_facts()
@@ -187,11 +194,7 @@ class ResolutionExplanation:
                     subject = f"{package} {version} is built from source: its wheel"
                 yield Reason(limit.code, f"{subject} requires {limit.message}")
             elif newest and newest > selected:
-                obstacle = self._find_obstacle(package, newest)
-                why = obstacle.why or self._explain_older(package)
-                sentence = f"{package} is {version} instead of {newest}"
-                sentence += f": {why}" if why else ""
-                yield Reason(obstacle.code, sentence)
+                yield self._explain_older_release(package, selected, newest)
             elif moving.get(package) == self._versions[package]:
                 limits = [
                     one for one in self._index.find_limits(package) if one.specifier
@@ -201,14 +204,36 @@ class ResolutionExplanation:
                 sentence += f" for {allowed}" if allowed else ""
                 yield Reason(PROGRAM_HELD_BACK, sentence)
 
-    def _explain_older(self, package: str) -> str:
+    def _find_versions_without_torch(self) -> Mapping[str, str]:
+        """Return the versions without torch, if only torch may limit them."""
+        facts = self._known.facts.values()
+        is_limited = any(one.excludes for one in facts)
+        if is_limited or self._index.find_demands("torch", self._versions):
+            return {}
+        versions = find_versions_without_torch(self._resolver)
+        return {
+            name: versions[name] for name in versions if not is_library_of_torch(name)
+        }
+
+    def _explain_older_release(
+        self, package: str, selected: Version, newest: Version
+    ) -> Reason:
         """Return the reason why a package is not at its latest release."""
+        obstacle = self._find_obstacle(package, newest)
+        code, why = obstacle.code, obstacle.why
+        sentence = f"{package} is {selected} instead of {newest}"
+        torch = self._resolution.build.torch
+        if parse_public_version(self._without_torch().get(package, "0")) > selected:
+            code = TORCH_ADDED
+            sentence += f" only because gpuinstall adds torch {torch}"
         account = self._accounts.get(package, "")
-        if account and OWN_PACKAGES not in account:
-            return shorten_explanation(account)
-        if package in self._index.names():
-            return f"it is the version for torch {self._resolution.build.torch}"
-        return "it is locked" if self._is_kept(package) else ""
+        if not why and account and OWN_PACKAGES not in account:
+            why = shorten_explanation(account)
+        elif not why and package in self._index.names():
+            why = f"it is the version for torch {torch}"
+        elif not why and self._is_kept(package):
+            why = "it is locked"
+        return Reason(code, f"{sentence}: {why}" if why else sentence)
 
     def _explain_newer_wheel(self, wheel: Wheel, newest: Version) -> Reason | None:
         """Return what an incompatible wheel requires, torch or a newer glibc.
@@ -482,7 +507,7 @@ class ResolutionExplanation:
         conflicts = load_members().find_conflicts(self._versions)
         reasons = [
             *self._explain_exclusions(),
-            *(one for one in self._older_releases() if one.code == ASSUMED_GLIBC),
+            *(one for one in self._older_releases() if one.code != PROGRAM_HELD_BACK),
             *self._find_missing_extras(),
             *(Reason("packages-clash", message) for message in conflicts),
             *self._find_doubtful_packages(),
@@ -537,6 +562,9 @@ class ResolutionExplanation:
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[self._resolution.torch]
             reason = rejection or warning
+            # Packages with the same files have their own warning.
+            if reason and reason.code == SHARED_FILES:
+                reason = None
             # A read limit prevented inspecting the wheel.
             is_unread = not result.is_settled and row.depth < inspector.max_depth(
                 row.package, self._resolution
@@ -635,6 +663,20 @@ class ResolutionExplanation:
         if not names:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"
+
+
+def find_versions_without_torch(resolver: Resolver) -> Mapping[str, str]:
+    """Return uv's versions without the torch that gpuinstall adds.
+
+    The result is empty if the request contains or requires torch.
+    """
+    resolver_input = resolver.resolver_input
+    requirements = resolver_input.lock_request.request.requirements
+    if resolver_input.catalog.family & requirement_names(requirements):
+        return {}
+    without = run_uv_without_facts(resolver_input, resolver.index, added=())
+    versions = {} if isinstance(without, Conflict) else list_versions(without.packages)
+    return {} if "torch" in versions else versions
 
 
 def remove_marker(requirement: Requirement) -> Requirement:

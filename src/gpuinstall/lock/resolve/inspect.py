@@ -27,6 +27,7 @@ from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
     OTHER_TORCH,
+    SHARED_FILES,
     Compatibility,
     assess_gpus,
     can_load_with,
@@ -75,6 +76,7 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
         if running:
             message += f", and it requires {join_names([one.text for one in limits])}"
         running = frozenset()
+    rejections = filter(None, map(found.rejects, found.verdicts))
     return Fact(
         package,
         version,
@@ -82,6 +84,7 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
         None if runs_everywhere else running,
         found.adds,
         found.wheel,
+        is_about_files={one.code for one in rejections} == {SHARED_FILES},
     )
 
 
@@ -269,9 +272,11 @@ class ResolutionInspector:
             return wheel.version
         releases = self.index.find_releases(wheel.package).items()
         compiled = [version for version, one in releases if not one.is_pure]
-        if compiled and compiled[-1] < wheel.version < compiled[0]:
-            return compiled[0]
-        return None
+        if not compiled or wheel.version > compiled[0]:
+            return None
+        # nvidia-cupynumeric-cu12 0.0.0 contains and requires nothing.
+        is_pure = found.row.requires and wheel.version < compiled[-1]
+        return None if is_pure else compiled[0]
 
     def find_linked_dependencies(self, resolution: UvResolution) -> frozenset[str]:
         """Return dependencies whose libraries other packages are linked to."""

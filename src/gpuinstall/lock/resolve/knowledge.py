@@ -11,7 +11,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import format_count
-from gpuinstall.base.values import Value, asdict, field
+from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.file.lock import Packages, list_locked_files, list_versions
@@ -43,6 +43,9 @@ class Fact(Value):
 
     code: str = ""
     """The code of a reason that concerns neither torch nor the machine."""
+
+    is_about_files: bool = False
+    """Whether builds are incompatible only because packages share files."""
 
     @property
     def excludes(self) -> bool:
@@ -123,6 +126,13 @@ class Knowledge(Value):
     def decided_first(self) -> tuple[str, ...]:
         """The dependencies that uv decides before torch."""
         return tuple(one for one in self.before_torch if one not in self.after_torch)
+
+    def without_shared_files(self) -> Knowledge:
+        """Return a copy without the facts about packages that share files."""
+        facts = self.facts.items()
+        return replace(
+            self, facts={key: one for key, one in facts if not one.is_about_files}
+        )
 
     @property
     def is_empty(self) -> bool:

@@ -135,6 +135,9 @@ class Resolver:
             elif known.decided_first:
                 # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
+            elif any(fact.is_about_files for fact in known.facts.values()):
+                # Programs that do not use torch may share files with its packages.
+                known = known.without_shared_files()
             else:
                 if known.is_empty and not resolver_input.bounds:
                     for failure in known.unbuildable.values():

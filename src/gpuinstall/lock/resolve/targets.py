@@ -17,7 +17,6 @@ from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.lock import list_versions
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.explanations import (
@@ -25,6 +24,7 @@ from gpuinstall.lock.resolve.explanations import (
     NO_CODE,
     TORCH_ADDED,
     ResolutionExplanation,
+    find_versions_without_torch,
     format_limit,
     format_requirers,
     remove_marker,
@@ -342,13 +342,10 @@ def _find_other_name(package: str, resolver: Resolver) -> str | None:
 
 def _explain_added_torch(conflict: Conflict, resolver: Resolver) -> Conflict | None:
     """Return the conflict if only the torch that gpuinstall adds causes it."""
+    if not find_versions_without_torch(resolver):
+        return None
     resolver_input = resolver.resolver_input
     requirements = resolver_input.lock_request.request.requirements
-    if resolver_input.catalog.family & requirement_names(requirements):
-        return None
-    without = run_uv_without_facts(resolver_input, resolver.index, added=())
-    if isinstance(without, Conflict) or "torch" in list_versions(without.packages):
-        return None
     version, build = next(iter(resolver.index.builds().items()))
     wheel = resolver.index.find_releases("torch").get(Version(version))
     causes = {

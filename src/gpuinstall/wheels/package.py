@@ -40,6 +40,10 @@ _OF_GPUS = re.compile(r"cuda|cublas|cudnn|nccl|torch|\.fatbin|cubin", re.IGNOREC
 """Words in the names of files for GPUs."""
 _TRIED = 4
 """The number of libraries to read in part per wheel, largest first."""
+_PROGRAM = re.compile(r"(?!.*\.dist-info/)([^/]+/)*[\w+-]+", re.ASCII)
+_HEADER = 4 << 10
+_LEAST_PROGRAM = 8 << 10
+"""The minimum size of a program, unlike scripts and licenses."""
 _LITTLE = 16 << 20
 """Inflated size up to which the other libraries are read, too."""
 
@@ -111,8 +115,11 @@ class PackageReader:
         self._matched = [match[0] for match in matches]
         self._deciding = self._matched
         self._others = set[str]()
+        self.programs = [*_find_programs(wheel)]
+        """The programs in a wheel without libraries."""
         if not self._is_per_cuda:
-            self._deciding = find_deciding_libraries(package, wheel.members)
+            own = find_deciding_libraries(package, wheel.members)
+            self._deciding = own or self.programs
             self._others.update(find_own_libraries(package, wheel.members))
             self._others.difference_update(self._deciding)
         # If all libraries are optional, as in torchao, only their needs are read.
@@ -328,6 +335,20 @@ def _list_libraries(names: Iterable[str]) -> Collection[str]:
     """Return the native libraries, for one version of Python."""
     libraries = filter(_LIBRARY.fullmatch, names)
     return {_PYTHON.sub("", name): name for name in libraries}.values()
+
+
+def _find_programs(wheel: WheelReader) -> Iterator[str]:
+    """Yield the programs in a wheel without libraries."""
+    if any(map(_LIBRARY.fullmatch, wheel.members)):
+        return
+    for name, member in wheel.members.items():
+        is_large = member.file_size >= _LEAST_PROGRAM
+        if (
+            is_large
+            and _PROGRAM.fullmatch(name)
+            and wheel.read_beginning(name, _HEADER)[:4] == b"\x7fELF"
+        ):
+            yield name
 
 
 def _module_name(library: str) -> str:

@@ -561,10 +561,9 @@ class ResolutionExplanation:
         results = map(inspector.inspected.get, self._resolution.wheels)
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[self._resolution.torch]
-            reason = rejection or warning
             # Packages with the same files have their own warning.
-            if reason and reason.code == SHARED_FILES:
-                reason = None
+            is_sharing = rejection and rejection.code == SHARED_FILES
+            reason = warning if is_sharing else rejection or warning
             # A read limit prevented inspecting the wheel.
             is_unread = not result.is_settled and row.depth < inspector.max_depth(
                 row.package, self._resolution

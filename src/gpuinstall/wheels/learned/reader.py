@@ -383,7 +383,7 @@ def _read_rows(
             requires=_read_requirements(metadata),
             metadata_version=version if has_own_version else None,
             cuda=f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
-            system=_library_system(opened.members),
+            system="any" if package.programs else _library_system(opened.members),
             depth=depth,
         )
 

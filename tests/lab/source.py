@@ -23,6 +23,7 @@ class Module:
     """The dotted name of the module."""
     path: Path
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
     imports: frozenset[str]
     """The dotted names of the modules that it imports."""
     types: frozenset[str]
@@ -51,17 +52,18 @@ def dotted(path: Path, source: Path = SOURCE) -> str:
 
 def _read(name: str, path: Path, known: set[str]) -> Module:
     tree = ast.parse(path.read_text("utf-8"))
+    nodes = (*ast.walk(tree),)
     for_type_checkers = set[ast.AST]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if _asks_for_type_checkers(node):
             for_type_checkers.update(ast.walk(node))
     imports = set[str]()
     types = set[str]()
-    for node in ast.walk(tree):
+    for node in nodes:
         group = types if node in for_type_checkers else imports
         group.update(_imported(node, known))
     return Module(
-        name, path, tree, frozenset(imports - {name}), frozenset(types - {name})
+        name, path, tree, nodes, frozenset(imports - {name}), frozenset(types - {name})
     )
 
 

@@ -169,6 +169,7 @@ def test_environment_change_steps_run_in_order(place):
         if path.startswith(f".venv/{SITE}/small/") and name in {"replace", "unlink"}
     ]
     order = [
+        steps.made.index(("sync", ".venv.gpuinstall/.new")),
         journal,
         steps.made.index(("sync", ".venv.gpuinstall"), journal),
         min(files),
@@ -182,6 +183,7 @@ def test_environment_change_steps_run_in_order(place):
         steps.made.index(("rename", ".venv.gpuinstall/last")),
     ]
     assert order == sorted(order)
+    assert steps.made[-1] == ("sync", ".venv.gpuinstall")
     assert len(files) == 3
 
 
@@ -194,7 +196,9 @@ def test_kill_between_steps_leaves_a_consistent_state(place, tmp_path_factory):
     after = contents(place)
     assert before != after
     halves, unnoticed = [], []
-    for number in range(len(steps.made)):
+    for number, (name, _) in enumerate(steps.made):
+        if name == "mkdir":  # most of these folders exist
+            continue
         shutil.rmtree(place.folder)
         shutil.copytree(copy, place.folder, symlinks=True)
         with Steps(place.folder) as killed, suppress(Killed):

@@ -232,15 +232,6 @@ def test_package_change_replaces_file_with_folder(place, site):
     assert (site / "alpha/data").read_text() == "d"
 
 
-def test_user_folder_blocks_a_new_package_file(place, site):
-    write(site / "alpha/more/mine.txt", "mine")
-    before = tree(place)
-    error = refusal(planned, place)
-    assert error.code == "path-taken"
-    assert f"{site / 'alpha/more'} is a folder" in error.message
-    assert tree(place) == before
-
-
 @pytest.mark.parametrize("name", ["m.pyc", "__pycache__/mine.cpython-312.pyc"])
 def test_folder_with_compiled_files_blocks_a_package_file(place, site, name):
     (site / "alpha/__init__.py").unlink()
@@ -266,12 +257,6 @@ def test_all_blocking_paths_are_reported_at_once(place, site):
     for line in lines:
         process.run(["sh", "-c", line])
     change(place)
-
-
-def test_user_file_blocks_a_new_package_folder(place):
-    write(place.root / "share", "mine")
-    error = refusal(planned, place)
-    assert f"{place.root / 'share'} is a file" in error.message
 
 
 @pytest.mark.parametrize("name", ["alpha/old.py", "alpha"])
@@ -1218,31 +1203,6 @@ def test_rollback_waits_for_running_change(place):
     assert tree(place) == before
     # The versions before the rollback are read after the wait.
     assert versions == {"alpha": "2", "beta": "1"}
-
-
-def test_journal_is_synced_before_any_file_moves(place, monkeypatch):
-    seen = []
-
-    def sync(number):
-        seen.append(str(Path(f"/proc/self/fd/{number}").readlink()))
-
-    monkeypatch.setattr(os, "fsync", sync)
-
-    def add(name):
-        def call(_):
-            seen.append(name)
-            return []
-
-        return call
-
-    for name in ("_apply", "sync_file_system"):
-        monkeypatch.setattr(transaction, name, add(name))
-    change(place)
-    applied = seen.index("_apply")
-    assert any(path.startswith(str(place.scratch)) for path in seen[:applied])
-    assert seen[applied - 1] == str(place.work)
-    assert "sync_file_system" in seen[applied:]
-    assert seen[-1] == str(place.work)
 
 
 @pytest.mark.root

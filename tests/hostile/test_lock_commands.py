@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,8 +61,6 @@ ENTRIES: dict[str, dict[str, Any]] = {
         ]
     },
 }
-CASES = [f"{words}: {name}" for words in READERS for name in ENTRIES]
-QUICK = {f"{words}: folder outside" for words in READERS if "dry" not in words}
 
 
 def test_hostile_lock_test_covers_every_command():
@@ -68,9 +68,8 @@ def test_hostile_lock_test_covers_every_command():
     assert listed | OTHERS == {*COMMANDS}
 
 
-@pytest.mark.parametrize("case", mostly_heavy(CASES, QUICK))
-def test_commands_reject_malicious_locks(here, stranger, tmp_path, case):
-    words, _, name = case.partition(": ")
+@pytest.mark.parametrize("name", mostly_heavy(ENTRIES, {"folder outside"}))
+def test_commands_reject_malicious_locks(here, stranger, tmp_path, name):
     executed = tmp_path / "executed"
     (here.folder / "requirements.txt").write_text("torch\n", "utf-8")
     assert here.run("lock", "--target", "cpu").ok
@@ -82,15 +81,19 @@ def test_commands_reject_malicious_locks(here, stranger, tmp_path, case):
     add_project(here.folder, "inside", executed)
     add_project(here.folder.parent, "outside", executed)
     (here.folder / "link").symlink_to("../outside")
+    for number, (words, status) in enumerate(READERS.items()):
+        folder = here.folder.with_name(f"copy{number}")
+        shutil.copytree(here.folder, folder, symlinks=True)
+        copy = replace(here.having(GPUINSTALL_TRUST_FOLDER="0"), folder=folder)
 
-    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
+        done = copy.run(*words.split())
 
-    # A malformed lock ends every command.
-    assert done.status in {READERS[words], 6}, done.out + done.err
-    assert not executed.exists()
-    assert stranger.log == []
-    if done.ok and words in RESOLVING:
-        assert 'name = "x"' not in lock.read_text("utf-8")
+        # A malformed lock ends every command.
+        assert done.status in {status, 6}, (words, done.out + done.err)
+        assert not executed.exists(), words
+        assert stranger.log == [], words
+        if done.ok and words in RESOLVING:
+            assert 'name = "x"' not in copy.lock(LOCK)
 
 
 @pytest.mark.heavy

@@ -186,8 +186,9 @@ def test_urls_of_locks_send_no_variable(here, tracker, form):
     check(here, tracker, ["sync", "lock check"])
 
 
-@pytest.mark.parametrize("end", ["?x=.whl", "?x=/y.whl", "?x=.whl#y.whl"])
-@pytest.mark.parametrize("key", ["archive", "sdist"])
+@pytest.mark.parametrize(
+    ("key", "end"), [("archive", "?x=/y.whl"), ("sdist", "?x=.whl#y.whl")]
+)
 def test_archive_with_wheel_query_is_built(here, tracker, key, end):
     name = ' name = "filelock-9.0.tar.gz",' if key == "sdist" else ""
     url = f"{tracker.url}/filelock-9.0.tar.gz{end}"

@@ -15,6 +15,7 @@ import pytest
 from gpuinstall.base import uv
 from gpuinstall.environments.environment import read_marker
 from tests.frozen import GPUINSTALL
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
 from tests.lab.nobody import open_folder
@@ -23,7 +24,7 @@ from tests.lab.projects import make_project
 from tests.lab.whole import faults, publish_big, started, write_notes
 from tests.lab.workshop import Workshop
 
-FILES = 1000
+FILES = 300
 HOST = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
 """The start of a command on a host with another name."""
 
@@ -101,10 +102,11 @@ def kill(project, words, before=()):
     pytest.fail("no command was killed during its change")
 
 
+RECOVERING = (("run", "python", "-V"), ("sync",), ("env", "rollback"))
+
+
 @pytest.mark.root
-@pytest.mark.parametrize(
-    "words", [("sync",), ("run", "python", "-V"), ("env", "rollback")]
-)
+@pytest.mark.parametrize("words", mostly_heavy(RECOVERING, RECOVERING[:1]))
 def test_next_container_recovers_a_killed_change(project, words):
     kill(with_new_home(project, "first"), ("install",), (*HOST, "first"))
     verified = project.run("verify")

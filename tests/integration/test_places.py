@@ -18,7 +18,7 @@ from tests.lab.wheels import make_wheel
 from tests.lab.whole import found, publish_big, started
 
 LOCK = "pylock.cpu.toml"
-FILES = 500
+FILES = 100
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def use_everywhere(project, venv, *option):
     assert (venv / "gpuinstall.json").is_file()
     assert 'version = "1.0"' in project.lock(LOCK)
     assert installed(project, *option) == "1.0"
-    kills = []
-    for number, version in enumerate(("2.0", "1.0") * 3):
-        words = ("install", f"alpha=={version}", f"big=={version}", *option)
-        kills.append(kill_change(project, venv, words, 0.02 * number))
+    kills = (
+        kill_change(project, venv, ("install", *both, *option), 0.005)
+        for both in (("alpha==2.0", "big==2.0"), ("alpha==1.0", "big==1.0")) * 3
+    )
     assert any(kills)
     project.succeed("sync", *option)
     assert found(venv) == []
@@ -113,7 +113,7 @@ def test_lock_checks_the_folder_before_the_download(project):
     assert "Build " not in done.err
 
 
-@pytest.mark.parametrize("kind", ["link", "redirect"])
+@pytest.mark.parametrize("kind", mostly_heavy(["link", "redirect"], {"link"}))
 def test_link_out_of_the_repository_is_followed(project, tmp_path, kind):
     target, link = tmp_path / "scratch" / "env", project.folder / ".venv"
     target.parent.mkdir()
@@ -147,7 +147,7 @@ def test_links_of_untrusted_projects_are_not_followed(project, tmp_path):
     assert not (tmp_path / "missing").exists()
 
 
-@pytest.mark.parametrize("place", ["envs/one", "/outside"])
+@pytest.mark.parametrize("place", mostly_heavy(["envs/one", "/outside"], {"envs/one"}))
 def test_uv_project_environment_is_the_default(project, tmp_path, place):
     venv = project.folder / place if place[0] != "/" else tmp_path / place[1:]
     value = place if place[0] != "/" else str(venv)
@@ -248,7 +248,7 @@ def test_environment_on_a_mount_is_used(project, tmp_path, place):
         assert installed(container) == "1.0"
         assert "already up to date" in container.succeed("sync").out
         for words in (("install", "alpha==2.0", "big"), ("remove", "big")):
-            kills = [kill_change(container, venv, words, 0.02 * n) for n in range(4)]
+            kills = (kill_change(container, venv, words, 0.005) for _ in range(4))
             assert any(kills), words
             container.succeed("sync")
             assert found(venv) == []
@@ -271,7 +271,7 @@ def test_environment_on_a_mount_is_rebuilt(project, tmp_path, place):
     with place(project, tmp_path) as container:
         venv = container.folder / ".venv"
         container.succeed("install")
-        for seconds in (0, 0.002, 0.005, None):
+        for seconds in (0.005, None):
             (venv / "notes.txt").write_text("mine")
             (venv / "bin" / "python").unlink()
             words = ("sync", "--discard-previous")
@@ -299,7 +299,9 @@ def read_only(folder):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("home", ["same", "new", "read-only"])
+@pytest.mark.parametrize(
+    "home", mostly_heavy(["same", "new", "read-only"], {"read-only"})
+)
 def test_environment_of_a_read_only_project_is_used(project, tmp_path, home):
     project.succeed("install")
     container = project

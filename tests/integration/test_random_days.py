@@ -388,7 +388,7 @@ def live(make, seed=None, **counts):
 
 @pytest.mark.parametrize("day", mostly_heavy(range(4), {2}))
 def test_random_commands_keep_or_report_user_files(make, day):
-    live(make, day, max_examples=1, stateful_step_count=25)
+    live(make, day, max_examples=1, stateful_step_count=15)
 
 
 @pytest.mark.heavy

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import repeat
+from ntpath import splitdrive
 from os.path import exists, isdir, isfile, islink
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import IO, Any
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
@@ -166,9 +167,11 @@ def create_link_error(
 
 def leads_outside(path: str) -> bool:
     """Return whether a relative path, such as ``../x``, leaves its folder."""
-    # A path from Linux may be used on Windows, which accepts both separators.
-    place = PureWindowsPath(path)
-    return ".." in place.parts or bool(place.anchor)
+    # A path from Linux may be used on Windows, which accepts both separators. For the
+    # 12,000 files of torch, PureWindowsPath takes 0.2 s.
+    drive, place = splitdrive(path)
+    parts = place.replace("\\", "/").split("/")
+    return bool(drive) or ".." in parts or (len(parts) > 1 and not parts[0])
 
 
 def is_behind_link(path: Path) -> bool:

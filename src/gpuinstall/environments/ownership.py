@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import WORK, packages_folders
@@ -27,7 +28,6 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
-    RecordedFile,
     find_written_files,
     read_packages,
 )
@@ -149,12 +149,11 @@ def find_overwritten_files(
         packages: The packages.
         root: A folder with the layout of an environment.
     """
-    writers: dict[str, dict[InstalledPackage, RecordedFile]] = defaultdict(dict)
-    for package in packages:
-        for path, row in find_written_files(package, root).items():
-            writers[path][package] = row
+    written = {package: find_written_files(package, root) for package in packages}
+    writers = Counter(chain.from_iterable(written.values()))
     overwritten: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
-    for path, rows in writers.items():
+    for path in (path for path, count in writers.items() if count > 1):
+        rows = {one: files[path] for one, files in written.items() if path in files}
         # Namespace packages may share an identical module.
         if len({(row.digest, row.size) for row in rows.values()}) > 1:
             overwritten[tuple(rows)].append(path)

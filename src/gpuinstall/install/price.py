@@ -430,9 +430,12 @@ def estimate_sizes(
             return listed.get(file.url) or session.client.head(file.url).size or 0
         return 0
 
-    sizes = dict(zip(files, map_concurrently(size, files), strict=True))
     cached = _find_cached_wheels(files, cache)
-    missing = {file: sizes[file] for file in files if file not in cached | present}
+    # uv copies cached files to another file system.
+    is_copied = _read_device_id(venv) != _read_device_id(cache)
+    used = [file for file in files if is_copied or file not in cached]
+    sizes = dict(zip(used, map_concurrently(size, used), strict=True))
+    missing = {file: sizes[file] for file in used if file not in cached | present}
     if given and missing:
         names = ", ".join(file.package for file in missing)
         outcome = "cannot be" if session.sourcing.offline else "are"
@@ -441,8 +444,7 @@ def estimate_sizes(
             f"`gpuinstall lock download {quote_word(given)}` downloads all locked files"
         )
     wheels = {cache: sum(size for file, size in sizes.items() if file not in cached)}
-    if _read_device_id(venv) != _read_device_id(cache):
-        # uv copies cached files to another file system.
+    if is_copied:
         wheels[venv] = sum(sizes.values())
     unpacked = {folder: int(UNPACKED * size) for folder, size in wheels.items() if size}
     return SizeEstimate(missing, unpacked)

@@ -79,10 +79,12 @@ def is_mount(folder: Path) -> bool:
 
 
 def iter_files(folder: Path) -> Iterator[Path]:
-    """Yield the files, links, and mount points in a folder tree.
+    """Yield the files, links, and mount points in a folder tree."""
+    return map(Path, _iter_entries(folder))
 
-    ``Path.rglob`` fails below a depth of 1000.
-    """
+
+def _iter_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    # Path.rglob fails below a depth of 1000.
     mounts = find_mounts(folder)
     folders = [str(folder)]
     while folders:
@@ -94,16 +96,20 @@ def iter_files(folder: Path) -> Iterator[Path]:
                 if is_below:
                     folders.append(entry.path)
                 else:
-                    yield Path(entry)
+                    yield entry
 
 
 def tree_size(folder: Path) -> int:
     """Return the total size of a folder tree or file in bytes."""
-    files = iter_files(folder) if is_folder(folder) else [folder]
+    if not is_folder(folder):
+        with suppress(OSError):
+            return folder.lstat().st_size
+        return 0
     size = 0
-    for file in files:
+    # With Path, the 12,000 files of torch would take twice as long.
+    for entry in _iter_entries(folder):
         with suppress(OSError):  # another process removed the file
-            size += file.lstat().st_size
+            size += entry.stat(follow_symlinks=False).st_size
     return size
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from os.path import exists
 from time import monotonic
@@ -60,7 +61,12 @@ from gpuinstall.install.inspection import (
     report_changed_packages,
     run_state_preflight,
 )
-from gpuinstall.install.journal import describe_journal, is_journal, text_digest
+from gpuinstall.install.journal import (
+    describe_journal,
+    is_journal,
+    sync_file_system,
+    text_digest,
+)
 from gpuinstall.install.price import (
     PlannedInstallation,
     UnpackedPackages,
@@ -91,7 +97,7 @@ from gpuinstall.install.transaction import (
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.finding import Rejection
@@ -371,7 +377,10 @@ def _apply_change(
         # The lock file may be missing from the folder even if nothing changed.
         publish_lock(place, lock_digest, reporter)
     elif planned.change.is_rebuild:
-        yield EnvironmentPaths(place.staging)
+        # The disk writes some gigabytes while the kernels run.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(sync_file_system, place.staging)
+            yield EnvironmentPaths(place.staging)
         check_previous(place, discards=planned.state.options.discard_previous)
         replace_environment(place, place.staging, lock_digest, reporter)
     else:
@@ -430,24 +439,8 @@ def _verify(
         move_guard(final)
     if planned.action is Action.NOTHING:
         return VerificationResult()
-    names = {package.name for package in unpacked.packages}
     packages = read_packages(place.find_packages_folders())
-    # Only packages with native code have library dependencies.
-    is_native = any(
-        package.has_native_code() for package in packages if package.name in names
-    )
-    if place.is_managed and is_native:
-        check_links(fit, packages_folders(place.venv)[0], project.reporter)
-    earlier = planned.existing.stamp
-    try:
-        proof = update_verification(
-            fit, place, here, project, earlier=earlier, ahead=ahead
-        )
-    except KernelFailedError as error:
-        comes = planned.change.comes
-        if "torch" in comes or not planned.existing.is_verified:
-            raise
-        raise KernelFailedError(fit, error.verdict, sorted(comes)) from None
+    proof = _run_checks(unpacked, place, packages, ahead, project)
     if not place.is_managed:
         return proof
     if previous and planned.action is Action.VERIFY and is_read_only(place):
@@ -478,6 +471,51 @@ def _verify(
     if proof.stamp:
         machine = here or project.machine
         store_stamp(proof.stamp, place.venv, marker.id, machine)
+    return proof
+
+
+def _run_checks(
+    unpacked: UnpackedPackages,
+    place: EnvironmentPaths,
+    packages: Iterable[InstalledPackage],
+    ahead: Verdict | None,
+    project: Project,
+) -> VerificationResult:
+    """Check the libraries of new packages, and run kernels if necessary.
+
+    Args:
+        unpacked: The new packages.
+        place: The environment to verify.
+        packages: All packages of the environment.
+        ahead: The verdict on the staged packages, if any.
+        project: The project.
+
+    Raises:
+        InstallationError: A library cannot be loaded, or a kernel failed.
+    """
+    planned = unpacked.planned
+    fit, here = planned.fit, planned.state.here
+    new = {package.name for package in unpacked.packages}
+    # Only packages with native code have library dependencies.
+    is_native = any(one.has_native_code() for one in packages if one.name in new)
+    with ThreadPoolExecutor(1) as pool:
+        checked: Future[None] | None = None
+        if place.is_managed and is_native:
+            folder = packages_folders(place.venv)[0]
+            # The kernels run in other processes.
+            checked = pool.submit(check_links, fit, folder, project.reporter)
+        try:
+            proof = update_verification(
+                fit, place, here, project, earlier=planned.existing.stamp, ahead=ahead
+            )
+        except KernelFailedError as error:
+            comes = planned.change.comes
+            if "torch" in comes or not planned.existing.is_verified:
+                raise
+            raise KernelFailedError(fit, error.verdict, sorted(comes)) from None
+        finally:
+            if checked:
+                checked.result()
     return proof
 
 

@@ -15,6 +15,7 @@ import re
 import struct
 from collections import defaultdict
 from contextlib import suppress
+from itertools import chain
 from mmap import mmap
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ _HEADER = struct.Struct("<16xHH12xQQ6xHHHH2x")
 _SECTION = struct.Struct("<4xI16xQQI20x")
 _ENTRY = struct.Struct("<QQ")
 _SYMBOL = struct.Struct("<IBBH16x")
+_NAME_OFFSET = struct.Struct("<I20x")
+"""The first field of a symbol: the offset of its name."""
 
 # Kinds of files.
 _PROGRAM = 2
@@ -273,7 +276,7 @@ def _is_valid_table(table: bytes, strings: bytes) -> bool:
     """Return whether the string table is complete and names every symbol."""
     if not strings.startswith(b"\0") or not strings.endswith(b"\0"):
         return False
-    offsets = {row[0] for row in _SYMBOL.iter_unpack(table)}
+    offsets = set(chain.from_iterable(_NAME_OFFSET.iter_unpack(table)))
     offsets.discard(0)
     if max(offsets, default=0) >= len(strings):
         return False

@@ -11,6 +11,7 @@ from functools import cache, partial
 from os.path import isfile
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -61,6 +62,8 @@ FILES_AT_ONCE = 16
 """Number of concurrent downloads. A large lock has about 200 small files."""
 GROWTH_S = 1.0
 """Seconds between two measurements of uv's cache."""
+_PAUSE = 20
+"""The least ratio of a pause and the measurement before it, which slows uv down."""
 CHUNK = 1 << 20
 """Number of bytes per read of a local file."""
 
@@ -500,7 +503,7 @@ class LockInstaller(Value):
 def report_growth(
     sizes: Mapping[str, int | None], ratio: float, session: Session
 ) -> Iterator[None]:
-    """Report the growth of uv's cache as downloaded bytes, once a second.
+    """Report the growth of uv's cache as downloaded bytes, about once a second.
 
     Args:
         sizes: The size of each file in bytes, by name; None if unknown.
@@ -518,7 +521,9 @@ def report_growth(
 
     def watch() -> None:
         nonlocal reported
-        while not stopped.wait(GROWTH_S):
+        pause = GROWTH_S
+        while not stopped.wait(pause):
+            start = monotonic()
             grown = 0
             for path in {*_list_archives(cache)} - initial:
                 size = complete.get(path) or tree_size(path)
@@ -529,6 +534,7 @@ def report_growth(
             if now > reported:
                 progress(part, now - reported)
             reported = now
+            pause = max(GROWTH_S, _PAUSE * (monotonic() - start))
 
     with session.reporter.progress("Download", sizes) as progress:
         thread = Thread(target=watch, daemon=True)

@@ -63,7 +63,7 @@ FILES_AT_ONCE = 16
 GROWTH_S = 1.0
 """Seconds between two measurements of uv's cache."""
 _PAUSE = 20
-"""The least ratio of a pause and the measurement before it, which slows uv down."""
+"""The least ratio of a pause to a measurement, because each one slows uv down."""
 CHUNK = 1 << 20
 """Number of bytes per read of a local file."""
 
@@ -503,7 +503,7 @@ class LockInstaller(Value):
 def report_growth(
     sizes: Mapping[str, int | None], ratio: float, session: Session
 ) -> Iterator[None]:
-    """Report the growth of uv's cache as downloaded bytes, about once a second.
+    """Report the growth of uv's cache as downloaded bytes about every second.
 
     Args:
         sizes: The size of each file in bytes, by name; None if unknown.

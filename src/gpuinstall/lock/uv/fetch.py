@@ -63,7 +63,7 @@ FILES_AT_ONCE = 16
 GROWTH_S = 1.0
 """Seconds between two measurements of uv's cache."""
 _PAUSE = 20
-"""The least ratio of a pause to a measurement, because each one slows uv down."""
+"""The least ratio of a pause to a measurement, which slows uv down."""
 CHUNK = 1 << 20
 """Number of bytes per read of a local file."""
 

@@ -369,7 +369,8 @@ class TableCache:
             elf = read_elf(data, whole=False)
         may_read = size <= _SMALL and member.file_size <= _SMALL_INFLATED
         may_read &= path not in self._read
-        if whole and size <= self._large and member.file_size <= _LARGE_INFLATED:
+        most = min(self._large, self.wheel.bytes_left)
+        if whole and size <= most and member.file_size <= _LARGE_INFLATED:
             may_read = True
         if elf is None and may_read:
             # If the disk is full, the library remains unread.

@@ -70,6 +70,11 @@ class WheelReader:
         """The number of bytes read from the wheel so far."""
         return self._file.bytes_read
 
+    @property
+    def bytes_left(self) -> int:
+        """The number of bytes that the limit allows to read."""
+        return self._file.limits.bytes - self.bytes_read
+
     def limit_reads(self, count: int) -> None:
         """Limit further reads from the wheel to ``count`` bytes."""
         limits = self._file.limits

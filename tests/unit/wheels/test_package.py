@@ -559,6 +559,21 @@ def test_code_size_limit_stops_reading(large, monkeypatch, limit, unread):
     assert large.read < 1_200_000
 
 
+def test_tables_beyond_the_code_size_limit_remain_unread(monkeypatch):
+    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 500_000)
+    monkeypatch.setattr("gpuinstall.wheels.needs._SMALL", 0)
+    dice = random.Random(0)
+    code = b"".join(fatbin("sm_80 sm_90") + dice.randbytes(9000) for _ in range(300))
+    wheel = WheelReader(Bytes(archive({"some/_C.so": code})))
+    package = PackageReader(wheel, "some", may_have_code=True)
+
+    part = package.read_code(whole=False)
+    whole = package.read_code(whole=True)
+
+    assert whole.codes == part.codes
+    assert whole.is_whole
+
+
 def test_code_size_limit_includes_smaller_libraries(tmp_path, monkeypatch):
     skip_without_gnu_layout()
     monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 300_000)

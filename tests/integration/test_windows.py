@@ -1,6 +1,5 @@
 """Tests of commands under Windows' rules for files and programs."""
 
-import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -108,53 +107,3 @@ def test_lock_sync_and_remove_leave_no_files(workshop):
     workshop.document("remove", "numpy")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())
     assert [*(workshop.folder.parent / "temporary").iterdir()] == []
-
-
-def refused(rules, event, *arguments):
-    try:
-        rules(event, arguments)
-    except OSError as refusal:
-        return refusal.strerror
-    return None
-
-
-def test_simulated_file_locking_matches_windows(tmp_path):
-    rules = windows.Windows(tmp_path)
-    file, folder = tmp_path / "work" / "file", tmp_path / "work"
-    folder.mkdir()
-    file.touch()
-    create = ("w", os.O_CREAT)
-    allowed = [
-        ("os.remove", file, -1),
-        ("os.rename", folder, tmp_path / "WORK", -1, -1),
-        ("open", folder / "new", *create),
-        ("open", "/dev/null", *create),
-        ("os.symlink", "file", "/elsewhere", -1),
-    ]
-    denied = [
-        ("open", folder, "r", os.O_RDONLY),
-        ("open", folder / "FILE", *create),
-        ("open", folder / "aux.txt", *create),
-        ("open", folder / "a:b", *create),
-        ("open", folder / "ends with a dot.", *create),
-        ("open", folder.joinpath(*["a long name"] * 22), "r", os.O_RDONLY),
-        ("os.mkdir", folder / "File", 0o777, -1),
-        ("os.rename", file, tmp_path / "work", -1, -1),
-        ("os.symlink", "file", folder / "link", -1),
-    ]
-    in_use = [
-        ("os.remove", file, -1),
-        ("os.rename", file, folder / "other", -1, -1),
-        ("os.rename", tmp_path / "other", file, -1, -1),
-        ("os.rename", folder, tmp_path / "other", -1, -1),
-        ("os.rmdir", folder, -1),
-    ]
-
-    assert [rule for rule in allowed if refused(rules, *rule)] == []
-    assert [rule for rule in denied if not refused(rules, *rule)] == []
-    with file.open():
-        assert [rule for rule in in_use if not refused(rules, *rule)] == []
-    with running(Path(sys.executable), folder):
-        assert (
-            refused(rules, "os.rename", folder, tmp_path / "other", -1, -1) is not None
-        )

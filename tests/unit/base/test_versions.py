@@ -82,12 +82,6 @@ def test_malformed_versions_are_rejected(parse, refusal, texts):
             parse(text)
 
 
-@given(st.integers(0, 999), st.integers(0, 99))
-def test_versions_survive_a_round_trip(major, minor):
-    for kind in (CudaVersion, ComputeCapability):
-        assert kind.parse(str(kind(major, minor))) == (major, minor)
-
-
 @pytest.mark.parametrize("parse", PARSERS)
 @given(text=st.text())
 def test_version_parsers_raise_only_value_error(parse, text):

@@ -1,16 +1,13 @@
 """Tests of parsing index pages."""
 
 import json
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog import pages
 from gpuinstall.catalog.pages import parse_folder, parse_page, parse_sources
 from gpuinstall.sources.web import Page
@@ -146,33 +143,17 @@ JSON = "application/vnd.pypi.simple.v1+json"
 
 
 @pytest.mark.parametrize(
-    ("content_type", "text"),
+    "text",
     [
-        # No page has this many links.
-        ("text/html", "<a href=x>" * 1_000_001),
-        # Malformed documents.
-        (JSON, "{"),
-        (JSON, "[]"),
-        (JSON, '{"files": 3}'),
-        (JSON, '{"files": [{"filename": "x.whl"}]}'),
+        "{",
+        "[]",
+        '{"files": 3}',
+        '{"files": [{"filename": "x.whl"}]}',
     ],
-    ids=lambda text: text[:30],
 )
-def test_malformed_page_is_rejected(content_type, text):
+def test_malformed_page_is_rejected(text):
     with pytest.raises(InstallationError, match="not a package index"):
-        parse_page(Page(text, content_type, BASE))
-
-
-_NAMES = st.from_regex(
-    r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl"
-)
-_KEYS = st.sampled_from(
-    ["files", "url", "filename", "hashes", "sha256", "core-metadata", "yanked"]
-)
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | _NAMES,
-    lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),
-)
+        parse_page(Page(text, JSON, BASE))
 
 
 @pytest.mark.parametrize("is_html", [True, False])
@@ -190,23 +171,6 @@ def test_number_of_links_is_limited(monkeypatch, is_html):
     assert len(parse()) == 2
 
 
-@given(st.lists(_NAMES | st.text()), st.text())
-def test_arbitrary_html_is_parsed_or_rejected(hrefs, noise):
-    with suppress(GpuInstallError):
-        assert all(
-            wheel.filename.endswith(".whl")
-            for wheel in _html(noise + "".join(f'<a href="{h}">' for h in hrefs))
-        )
-
-
-@given(_VALUES)
-def test_arbitrary_json_is_parsed_or_rejected(document):
-    with suppress(GpuInstallError):
-        assert all(
-            wheel.filename.endswith(".whl") for wheel in _json({"files": document})
-        )
-
-
 def test_sdist_versions_are_read_from_file_names():
     names = (
         "natten-0.14.2.post4.tar.gz",
@@ -217,9 +181,6 @@ def test_sdist_versions_are_read_from_file_names():
     text = "".join(f'<a href="{name}">{name}</a>' for name in names)
     releases = parse_sources(Page(text, "text/html", BASE), "natten")
     assert [str(release.version) for release in releases] == ["0.14.2.post4", "0.20.1"]
-
-
-LARGE = "".join(f'<a href="torch-2.{number}-py3-none-any.whl">' for number in range(99))
 
 
 def test_page_with_a_lone_surrogate_is_parsed():

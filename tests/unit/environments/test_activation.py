@@ -11,7 +11,6 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.shell import (
     ShellName,
     format_activation,
-    quote_literal,
     quote_word,
 )
 from gpuinstall.environments.activation import relocate_activation
@@ -81,15 +80,6 @@ def test_printed_command_activates_an_environment_of_any_name(name, built, tmp_p
         if said != f"[{venv}]{venv}\n":
             wrong[folder] = said
     assert wrong == {}
-
-
-@pytest.mark.parametrize("name", SHELLS)
-def test_quoted_shell_words_expand_to_original_text(name):
-    words = program_of(name)
-    for text in NAMES:
-        for word in (quote_literal(text, "sh"), quote_word(text, "sh")):
-            said = process.run([*words, f"printf '[%s]' {word}"]).out
-            assert (word, said) == (word, f"[{text}]")
 
 
 def test_quoted_shell_words_contain_no_control_characters():

@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.gpus import load_other_chips
-from gpuinstall.machine.options import machine_from_options, parse_driver
+from gpuinstall.machine.options import machine_from_options
 
 
 def refused(*gpus, driver, assumes_driver=False):
@@ -21,19 +21,6 @@ def test_machine_from_options_has_only_given_facts():
     assert [str(gpu.compute_capability) for gpu in made.gpus] == ["12.0", "7.0"]
     assert made.pythons is None
     assert [gpu.memory_mib for gpu in made.gpus] == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("said", "driver"),
-    [
-        ("535.183.01", "535.183.01"),
-        ("570", "570"),
-        # The format of Windows.
-        ("31.0.15.3623", "536.23"),
-    ],
-)
-def test_driver_version_is_read(said, driver):
-    assert str(parse_driver(said)) == driver
 
 
 # Versions of CUDA and vGPU software, and malformed versions.

@@ -176,7 +176,6 @@ _PIECE = b"P" * 0x8000
 @pytest.mark.parametrize(
     ("reply", "seconds", "codes"),
     [
-        (lambda _connection: time.sleep(20), 1.0, "transfer"),
         # An endless body.
         (_sending(_HEAD + b"\r\n", _PIECE), 5.0, "wrong-range wheel-malformed"),
         (

@@ -25,7 +25,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.versions import CPU, version_key
 from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
@@ -590,6 +590,22 @@ class PackageIndex:
         ]
         nearest = min(following, key=lambda wheel: wheel.version, default=None)
         return nearest if nearest and nearest.version not in compatible else None
+
+    def find_wheel_for_other_python(
+        self, demand: Requirement
+    ) -> tuple[Wheel, str] | None:
+        """Return a wheel for the latest other Python, and this Python."""
+        page = self.session.find_page_if_reachable(demand.name)
+        wheels = parse_page(page) if page else ()
+        limits = [*self.find_limits(demand.name), demand]
+        pythons = {one for build in self.resolver_input.builds for one in build.pythons}
+        for python in sorted(pythons, key=version_key, reverse=True):
+            tags = set(self.resolver_input.target.tags(python))
+            for wheel in reversed(wheels):
+                is_allowed = all(limit.allows(wheel.version) for limit in limits)
+                if is_allowed and tags & wheel.tags:
+                    return wheel, python
+        return None
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

@@ -239,7 +239,7 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
         if isinstance(alone, Conflict):
             added = _explain_added_torch(alone, resolver)
     if isinstance(alone, Conflict):
-        added = added or _explain_by_glibc(alone, resolver)
+        added = added or _explain_by_wheels(alone, resolver)
         added = added or _explain_by_driver(alone, resolver)
         return added or _explain_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
@@ -381,11 +381,9 @@ def _explain_added_torch(conflict: Conflict, resolver: Resolver) -> Conflict | N
     )
 
 
-def _explain_by_glibc(conflict: Conflict, resolver: Resolver) -> Conflict | None:
-    """Return a conflict if the assumed glibc excludes a package's wheels."""
+def _explain_by_wheels(conflict: Conflict, resolver: Resolver) -> Conflict | None:
+    """Return a conflict if the assumed glibc or Python excludes a package's wheels."""
     resolver_input = resolver.resolver_input
-    if not resolver_input.lock_request.is_glibc_assumed:
-        return None
     index = resolver.index
     demands = [
         *map(Requirement.of, index.newest_releases()),
@@ -396,8 +394,21 @@ def _explain_by_glibc(conflict: Conflict, resolver: Resolver) -> Conflict | None
         ),
     ]
     for one in demands:
+        if any(map(one.allows, index.find_releases(one.name))):
+            continue
+        if "no wheels with a matching Python" in conflict.why:
+            found = index.find_wheel_for_other_python(one)
+            if found:
+                wheel, python = found
+                error = NoBuildError(
+                    "requirements-conflict",
+                    f"{one.text} has no wheel for Python {resolver_input.python}",
+                    why=f"{one.name} {wheel.version} has one for Python {python}",
+                    hint=f"Run it again with --python {python}",
+                )
+                return Conflict(error)
         wheel = index.find_wheel_for_newer_glibc(one.name, Version("0"), [one])
-        if wheel is None or any(map(one.allows, index.find_releases(one.name))):
+        if wheel is None or not resolver_input.lock_request.is_glibc_assumed:
             continue
         glibc = find_required_glibc([(one.name, wheel.filename)])
         error = NoBuildError(

@@ -1,4 +1,4 @@
-"""Tests of the imports of a ``sync`` that changes nothing."""
+"""Tests of the imports of commands that change nothing."""
 
 import re
 import sys
@@ -14,15 +14,25 @@ HEAVY = {
     "csv",
     "ctypes",
     "email",
+    "filecmp",
+    "glob",
+    "gpuinstall.base.poetry",
+    "gpuinstall.base.uv",
     "gpuinstall.catalog.failures.table",
+    "gpuinstall.install.environment_lock",
+    "gpuinstall.install.file_change",
+    "gpuinstall.install.transaction",
     "gpuinstall.install.unpack",
     "gpuinstall.wheels.learned.reader",
     "gpuinstall.lock.resolve.locks",
     "gpuinstall.lock.uv.fetch",
     "gpuinstall.lock.write",
     "gpuinstall.plan.relax",
+    "gpuinstall.sources.web",
+    "gpuinstall.sources.workspace",
     "gpuinstall.verify.files",
     "gpuinstall.verify.kernel_run",
+    "gpuinstall.verify.verdict",
     "html.parser",
     "http.client",
     "pynvml",

@@ -224,6 +224,12 @@ class EnvironmentPaths(Value):
         """Return whether a change is running or was interrupted."""
         return os.path.lexists(self.current_change)
 
+    def needs_recovery(self) -> bool:
+        """Return whether a killed command left files to clean up."""
+        return self.has_unfinished_change() or (
+            os.path.lexists(self.owner_file) and os.access(self.work, os.W_OK)
+        )
+
     @property
     def last_change(self) -> Path:
         """The journal of the last change, for ``env rollback``."""

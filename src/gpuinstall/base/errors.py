@@ -76,6 +76,14 @@ class InstallationError(GpuInstallError):
     exit_code = 4
 
 
+class UnreachableError(InstallationError):
+    """A host that does not respond."""
+
+    def __init__(self, host: str, why: str, hint: str) -> None:
+        super().__init__("unreachable", f"{host} cannot be reached", why=why, hint=hint)
+        self.host = host
+
+
 class VerificationError(GpuInstallError):
     """A GPU kernel failed in an installed environment."""
 

@@ -13,13 +13,15 @@ from os.path import isfile
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import find_repository, real_path
 from gpuinstall.base.interruption import kill_on_exit
 from gpuinstall.base.owners import can_start
-from gpuinstall.base.timeouts import MORE_TIME, Timeouts
+
+if TYPE_CHECKING:
+    from gpuinstall.base.timeouts import Timeouts
 
 _PIPE_DRAIN_S = 1.0
 """Seconds to read the rest of a pipe that grandchild processes keep open."""
@@ -153,6 +155,8 @@ def run(
             Thread(target=_watch, args=watched, daemon=True).start()
         out, err = _communicate(process, text, (each_line, each_error_line), end)
     if exceeded and timeouts:
+        from gpuinstall.base.timeouts import MORE_TIME
+
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
             "too-slow",
@@ -178,7 +182,7 @@ def _watch(
         if seconds and monotonic() - start > seconds:
             end(f"not finished after {seconds:.0f} s")
         with suppress(OSError, ValueError, IndexError):
-            pages = int(status.read_text(encoding="ascii").split()[1])
+            pages = int(status.read_text("utf-8").split()[1])
             if memory and pages * os.sysconf("SC_PAGE_SIZE") > memory:
                 end(f"used more than {memory / 1e9:.0f} GB of memory")
         sleep(_MEMORY_CHECK_S)

@@ -6,7 +6,6 @@ This module also writes gpuinstall's blocks and generated files.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -185,4 +184,6 @@ def is_guard_text(text: str) -> bool:
 
 def checksum(text: str) -> str:
     """Return the CRC-32 of a text, to detect edits."""
-    return f"{zlib.crc32(text.encode()):08x}"
+    from zlib import crc32
+
+    return f"{crc32(text.encode()):08x}"

@@ -6,17 +6,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.codec import WordSet, read_object
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, data_files
 from gpuinstall.catalog.listing import read_default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import Sources
-from gpuinstall.sources.web import Client, UnreachableError
+
+if TYPE_CHECKING:
+    from gpuinstall.sources.web import Client
 
 PAGES_AT_ONCE = 8
 NAMED = "named"

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.errors import InstallationError, UnreachableError, UsageError
 from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
@@ -43,10 +43,11 @@ from gpuinstall.catalog.catalog import (
 )
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.sources import Sources
-from gpuinstall.sources.web import OFFLINE, Client, Page, UnreachableError
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
+
+    from gpuinstall.sources.web import Client
 
 _Key = tuple[Version, Backend]
 _Sources = Mapping[WheelSource, list[Wheel]]
@@ -306,6 +307,8 @@ def _read_folder(
     file = folder if folder.suffix == ".html" else folder / "index.html"
     try:
         if isfile(file):
+            from gpuinstall.sources.web import Page
+
             text = file.read_text("utf-8", "replace")
             page = Page(text, "text/html", file.as_uri())
             return parse_page(page, source=source)
@@ -603,6 +606,8 @@ def read_live_catalog(
 def _report_listing(listing: Listing, reporter: Reporter) -> None:
     """Report unreachable sources and files without an upload date."""
     for silent in listing.silent:
+        from gpuinstall.sources.web import OFFLINE
+
         # In an offline run, unreachable sources are expected.
         if silent.why != OFFLINE.why:
             reporter.warn(f"{silent.sentence}; using the other sources")

@@ -23,10 +23,11 @@ from gpuinstall.base.location import is_wheel
 from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
-from gpuinstall.sources.web import Page
 
 if TYPE_CHECKING:
     from packaging.version import Version
+
+    from gpuinstall.sources.web import Page
 
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")

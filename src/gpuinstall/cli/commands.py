@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.advice import PROGRAM, find_command_file
 from gpuinstall.base.shell import detect_shell, quote_word
 from gpuinstall.base.text import sanitize
-from gpuinstall.base.uv import uv
 
 if TYPE_CHECKING:
     import click
@@ -94,6 +93,8 @@ def format_text(text: str, keep: str = "") -> str:
 
     def locate(call: re.Match[str]) -> str:
         from shutil import which  # slow to import: it loads decompressors
+
+        from gpuinstall.base.uv import uv
 
         name = call[0].strip()
         if which(name):

@@ -60,13 +60,11 @@ from gpuinstall.lock.file.lock import BUILD_FILES, Lock, Record, compare_request
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.lock_request import create_target_machine
-from gpuinstall.lock.request.project import compute_build_files_digest
 from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
 from gpuinstall.project.extras import prefer_locked_versions
 from gpuinstall.project.request import read_current_request
-from gpuinstall.sources.web import LOCK_ONLINE
 
 _EXCLUDED_BY_INTO = (
     "only",
@@ -424,11 +422,15 @@ def _check_inputs(project: Project, target: Target | None) -> None:
 
     The project's own files may change, and a lock can be shipped without its files.
     """
+    from gpuinstall.lock.request.project import compute_build_files_digest
+
     request = read_current_request(project)
     digest = compute_build_files_digest(request.requirements, project.paths.folder)
     today = Record.from_request(replace(request, build_files_digest=digest))
     hint = "gpuinstall lock   # then run it again"
     if project.sourcing.offline:
+        from gpuinstall.sources.web import LOCK_ONLINE
+
         hint = LOCK_ONLINE
     for lock in project.contents.locks.check():
         if target and lock.name != target.filename:

@@ -36,7 +36,6 @@ from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.running import find_running_owner
 
 MAX_IDENTITIES = 64
 """The maximum number of identities that are recorded for a path.
@@ -151,6 +150,8 @@ def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
 
 def _is_locked(place: EnvironmentPaths) -> bool:
     """Return whether a running command holds the lock of an environment."""
+    from gpuinstall.environments.running import find_running_owner
+
     try:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(place.lock_file, flags)

@@ -131,7 +131,7 @@ def read_file_stamp(path: str) -> FileStamp:
 def read_boot_id() -> str:
     """Return the ID of this boot, or "" on a system without one."""
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return ""
 
 

@@ -42,14 +42,6 @@ _WITHOUT_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 """The errors of file systems that have no locks."""
 
 
-def needs_recovery(place: EnvironmentPaths) -> bool:
-    """Return whether a killed command left files to clean up."""
-    has_owner = os.path.lexists(place.owner_file)
-    return place.has_unfinished_change() or (
-        has_owner and os.access(place.work, os.W_OK)
-    )
-
-
 @contextmanager
 def environment_lock(
     place: EnvironmentPaths,

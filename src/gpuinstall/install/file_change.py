@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Mapping
@@ -335,5 +334,7 @@ def is_same_file(path: Path, other: Path) -> bool:
             return True
         if islink(path) or islink(other):
             return False
-        return filecmp.cmp(path, other, shallow=False)
+        from filecmp import cmp
+
+        return cmp(path, other, shallow=False)
     return False

@@ -14,8 +14,6 @@ from gpuinstall.environments.records import (
     check_start,
     was_created_here,
 )
-from gpuinstall.environments.rights import check_rights, is_read_only
-from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -53,7 +51,7 @@ def lock_state(
     """
     state = read_state(project, options)
     place = state.existing.paths
-    is_unchanged = state.action is Action.NOTHING and not needs_recovery(place)
+    is_unchanged = state.action is Action.NOTHING and not place.needs_recovery()
     if state.existing.has_python:
         allows = project.sources.policy.runs(place.venv)
         # No kernel runs in an unchanged environment.
@@ -63,13 +61,16 @@ def lock_state(
         report_changed_packages(state.existing, project.reporter)
         yield state, project
         return
+    from gpuinstall.environments.rights import check_rights, is_read_only
+    from gpuinstall.install.environment_lock import environment_lock
+
     check = partial(
         check_rights,
         place,
         is_replaced=options.replace,
     )
     lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
-    is_changed = state.action is not Action.VERIFY or needs_recovery(place)
+    is_changed = state.action is not Action.VERIFY or place.needs_recovery()
     if is_changed or not is_read_only(place):
         check()
         lock = environment_lock(place, project.reporter)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from os.path import exists
 from time import monotonic
@@ -21,7 +20,6 @@ from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.environments.discarding import check_mounts
 from gpuinstall.environments.environment import (
     Marker,
     compute_script_digests,
@@ -46,14 +44,6 @@ from gpuinstall.environments.records import (
     check_finished,
     record_environment,
     was_created_here,
-)
-from gpuinstall.environments.rights import is_read_only
-from gpuinstall.install.file_change import (
-    Change,
-    check_paths,
-    find_recorded_files,
-    find_staged_files,
-    plan_change,
 )
 from gpuinstall.install.inspection import (
     lock_state,
@@ -89,19 +79,16 @@ from gpuinstall.install.state import (
     package_change,
     store_stamp,
 )
-from gpuinstall.install.transaction import (
-    apply_change,
-    publish_lock,
-    replace_environment,
-)
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from gpuinstall.base.finding import Rejection
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.install.file_change import Change
     from gpuinstall.lock.file.fit import CompatibleLock
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.verify.verdict import Verdict
@@ -310,10 +297,13 @@ def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
     """
     if planned.action is not Action.BUILD:
         return UnpackedPackages(planned)
+    from gpuinstall.install.file_change import check_paths, find_recorded_files
     from gpuinstall.install.unpack import unpack_packages  # slow to import
 
     place = planned.existing.paths
     if planned.change.is_rebuild:
+        from gpuinstall.environments.discarding import check_mounts
+
         place.check_working_folder(project.settings.command_folder, "replaced")
         check_mounts(place.venv)
         check_previous(place, discards=planned.state.options.discard_previous)
@@ -374,9 +364,18 @@ def _apply_change(
     lock_digest = "" if text is None else text_digest(text)
     if planned.action is not Action.BUILD:
         yield place
+        own = existing.lock
         # The lock file may be missing from the folder even if nothing changed.
-        publish_lock(place, lock_digest, reporter)
-    elif planned.change.is_rebuild:
+        if own and not has_text(real_path(place.folder / own.name), own.text):
+            from gpuinstall.install.transaction import publish_lock
+
+            publish_lock(place, lock_digest, reporter)
+        return
+    from gpuinstall.install.transaction import apply_change, replace_environment
+
+    if planned.change.is_rebuild:
+        from concurrent.futures import ThreadPoolExecutor
+
         # The disk writes some gigabytes while the kernels run.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(sync_file_system, place.staging)
@@ -390,6 +389,8 @@ def _apply_change(
 
 def _plan_file_change(unpacked: UnpackedPackages, lock_digest: str) -> Change:
     """Determine which files of the environment the installation changes."""
+    from gpuinstall.install.file_change import find_staged_files, plan_change
+
     planned = unpacked.planned
     existing = planned.existing
     place = existing.paths
@@ -443,6 +444,8 @@ def _verify(
     proof = _run_checks(unpacked, place, packages, ahead, project)
     if not place.is_managed:
         return proof
+    from gpuinstall.environments.rights import is_read_only
+
     if previous and planned.action is Action.VERIFY and is_read_only(place):
         if here and proof.stamp:
             store_stamp(proof.stamp, final, previous.id, here)
@@ -493,6 +496,8 @@ def _run_checks(
     Raises:
         InstallationError: A library cannot be loaded, or a kernel failed.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     planned = unpacked.planned
     fit, here = planned.fit, planned.state.here
     new = {package.name for package in unpacked.packages}

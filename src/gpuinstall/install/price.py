@@ -9,7 +9,7 @@ from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.files import (
     check_cache,
     display_path,
@@ -413,7 +413,6 @@ def estimate_sizes(
     """
     # slow to import
     from gpuinstall.lock.uv.fetch import find_local_file
-    from gpuinstall.sources.web import UnreachableError
 
     given = session.sourcing.wheels
     cache = session.find_uv_cache()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from os.path import isfile
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
@@ -24,7 +24,9 @@ from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.machine.children import describe_end
 from gpuinstall.project import Project
-from gpuinstall.verify.verdict import Verdict, update_programs
+
+if TYPE_CHECKING:
+    from gpuinstall.verify.verdict import Verdict
 
 
 class KernelFailedError(VerificationError):
@@ -171,6 +173,8 @@ def update_verification(
             tested = run_kernels(fit, python, here, project, programs=new)
         # If a GPU is in use, postpone all kernels.
         if tested is None or tested.status == "passed":
+            from gpuinstall.verify.verdict import update_programs
+
             changed = {*new, *(earlier.programs - stamp.programs)}
             verdict = update_programs(earlier.verdict, changed, tested)
             is_kept = True

@@ -29,7 +29,7 @@ from gpuinstall.environments.records import (
     make_missing_error,
 )
 from gpuinstall.environments.rights import check_owner
-from gpuinstall.install.environment_lock import environment_lock, needs_recovery
+from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.journal import find_replaced_edits, is_journal
 
 _SPACE = 1_000_000
@@ -162,7 +162,7 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
     venv = paths.venv
     is_present = not is_vacant(venv)
     # A killed removal leaves a part of the environment or the rollback data.
-    if not (is_present or is_journal(paths.last_change) or needs_recovery(paths)):
+    if not (is_present or is_journal(paths.last_change) or paths.needs_recovery()):
         raise make_missing_error(venv, creates=False)
     # A killed rebuild may have moved the marker.
     is_unfinished = paths.has_unfinished_change()

@@ -43,7 +43,6 @@ from gpuinstall.environments.environment import (
     package_versions,
     read_marker,
 )
-from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import format_undo_command
 from gpuinstall.environments.stamp import (
@@ -52,12 +51,6 @@ from gpuinstall.environments.stamp import (
     read_boot_id,
     read_file_stamp,
     read_stamp,
-)
-from gpuinstall.install.file_change import (
-    create_path_error,
-    find_recorded_files,
-    find_shared_files,
-    find_way_outside,
 )
 from gpuinstall.lock.file.fit import (
     CompatibleLock,
@@ -233,6 +226,8 @@ class ExistingEnvironment(Value):
         """
         if self.is_empty or self.marker:
             return
+        from gpuinstall.environments.ownership import find_user_paths, is_environment
+
         venv = self.paths.venv
         files = find_user_paths(venv)
         why = (
@@ -368,6 +363,8 @@ def _is_behind_link(loss: Damage, venv: Path) -> bool:
 
     Such a package is not damaged, because the user created the link or mount.
     """
+    from gpuinstall.install.file_change import find_way_outside
+
     site = loss.package.record.parent
     files = [os.path.relpath(site / file, venv) for file in loss.files]
     return find_way_outside(venv, files) is not None
@@ -494,6 +491,9 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
     previous = paths.previous
     if not (exists(paths.venv) and os.path.lexists(previous)):
         return
+    from gpuinstall.environments.ownership import is_environment
+    from gpuinstall.install.file_change import create_path_error
+
     if not (is_folder(previous) and is_environment(previous)):
         raise create_path_error(
             {
@@ -528,6 +528,8 @@ def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> Packag
         existing: The environment.
         fit: The lock file and its plan.
     """
+    from gpuinstall.install.file_change import find_recorded_files, find_shared_files
+
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_managed:
         there = existing.versions.items()

@@ -24,7 +24,6 @@ from gpuinstall.base.process import is_startable, run_python
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.machine.children import describe_end, json_lines, json_or_none
@@ -105,6 +104,8 @@ def run_script(
     Raises:
         UsageError: The interpreter does not run.
     """
+    from gpuinstall.base.timeouts import read_timeouts
+
     seconds = seconds or read_timeouts(os.environ).interpreter_query
     try:
         done = run_python(argv, seconds=seconds)

@@ -39,7 +39,6 @@ from gpuinstall.base.text import (
     remove_block,
     remove_logins,
 )
-from gpuinstall.base.uv import find_settings_fault
 from gpuinstall.base.values import replace
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
@@ -67,7 +66,6 @@ from gpuinstall.sources.uv_settings import (
     UvSetting,
     find_list,
 )
-from gpuinstall.sources.workspace import find_workspace_members
 
 _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
@@ -297,6 +295,8 @@ def _parse_judged_settings(
         if judged:
             import tomli_w  # slow to import, and few folders have settings
 
+            from gpuinstall.base.uv import find_settings_fault
+
             fault = find_settings_fault(tomli_w.dumps(judged))
             if fault:
                 raise UsageError(
@@ -341,6 +341,8 @@ def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
         workspace = (tables.get(base / PROJECT) or {}).get("workspace")
         is_root = workspace is not None
         if workspace is not None and project not in {base, None}:
+            from gpuinstall.sources.workspace import find_workspace_members
+
             with _convert_read_errors(base / PROJECT):
                 members = find_workspace_members(workspace, base)
             is_root = os.path.relpath(project, base) in members

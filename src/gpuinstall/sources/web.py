@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from gpuinstall.base.cache import HostCache, JsonCache
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.location import file_path
@@ -113,19 +113,6 @@ _CAUSES = {
     "": Cause("the connection failed", "Check the network connection"),
 }
 """Causes by a part of the error message. The last entry matches any error."""
-
-
-class UnreachableError(InstallationError):
-    """Error for a host that does not respond."""
-
-    def __init__(self, host: str, cause: Cause) -> None:
-        super().__init__(
-            "unreachable",
-            f"{host} cannot be reached",
-            why=cause.why,
-            hint=cause.hint,
-        )
-        self.host = host
 
 
 class Client:
@@ -367,7 +354,7 @@ class Client:
         host = parts.netloc
         server = f"{parts.scheme}://{host}"
         if self._offline:
-            raise self._failures.setdefault(host, UnreachableError(host, OFFLINE))
+            raise self._failures.setdefault(host, UnreachableError(host, *OFFLINE))
         session = self._open_session()
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None
@@ -406,7 +393,7 @@ class Client:
         try:
             response = call_with_timeout(seconds, send)
         except (OSError, UnicodeError) as error:
-            failure = UnreachableError(host, _find_cause(error))
+            failure = UnreachableError(host, *_find_cause(error))
             self._silent_hosts.add(host)
             raise self._failures.setdefault(host, failure) from error
         self._quick_hosts.discard(host)
@@ -465,8 +452,8 @@ def _check_status(response: Response, url: str) -> None:
     status = response.status_code
     # Treat a server error as an unreachable host, because other sources may respond.
     if status >= 500:
-        cause = Cause(f"it returned HTTP status {status}", "Try again later")
-        raise UnreachableError(urlsplit(url).netloc, cause)
+        why = f"it returned HTTP status {status}"
+        raise UnreachableError(urlsplit(url).netloc, why, "Try again later")
     if status >= 400:
         hint = LOGIN_HINT if status == 401 else None
         raise InstallationError(

@@ -119,7 +119,7 @@ def test_command_contains_path_of_program_off_path(shell, sign, tmp_path, monkey
     prose = "gpuinstall does not build it\nuv pips\npython -m gpuinstall.cli, or /x/gpuinstall run"
     monkeypatch.setattr(commands, "detect_shell", lambda _environ: shell)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "a b" / "python"))
-    monkeypatch.setattr(commands, "uv", lambda: tmp_path / "a b" / "uv")
+    monkeypatch.setattr("gpuinstall.base.uv.uv", lambda: tmp_path / "a b" / "uv")
     monkeypatch.setenv("PATH", str(tmp_path))
     paths = {name: f"{sign}'{tmp_path}/a b/{name}'" for name in ("gpuinstall", "uv")}
 

@@ -9,9 +9,10 @@ import pytest
 import truststore
 
 from gpuinstall.base import uv
+from gpuinstall.base.errors import UnreachableError
 from gpuinstall.sources import certificates
 from gpuinstall.sources.certificates import select_uv_certificates
-from gpuinstall.sources.web import Client, UnreachableError
+from gpuinstall.sources.web import Client
 from tests.lab.host import Answer, Host
 
 VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")

@@ -15,13 +15,12 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
 from gpuinstall.base.cache import JsonCache
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.sources.web import (
     Client,
     FileHash,
     Head,
-    UnreachableError,
 )
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness

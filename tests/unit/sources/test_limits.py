@@ -8,9 +8,9 @@ from email.utils import formatdate
 
 import pytest
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.timeouts import Timeouts
-from gpuinstall.sources.web import Client, UnreachableError
+from gpuinstall.sources.web import Client
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 

@@ -49,7 +49,6 @@ from gpuinstall.sources.requirements_file import (
     requirements_path,
     split_part,
 )
-from gpuinstall.sources.workspace import expand_pattern, find_workspace_members
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -168,6 +167,8 @@ def _read_members(project: ProjectFile) -> RequirementsFile:
     workspace = project.uv.get("workspace")
     if "project" in project.document or not workspace:
         return members
+    from gpuinstall.sources.workspace import find_workspace_members
+
     root = project.path.parent
     origin = TextOrigin(str(project.path), "[tool.uv.workspace] members")
     for path in find_workspace_members(workspace, root):
@@ -237,6 +238,8 @@ def find_build_files(folder: Path) -> list[str]:
         for key in project.uv.get("cache-keys", ()):
             pattern = key if isinstance(key, str) else key.get("file", "")
             if not leads_outside(pattern):
+                from gpuinstall.sources.workspace import expand_pattern
+
                 found = filter(isfile, expand_pattern(pattern, folder))
                 files += [os.path.relpath(path, folder) for path in found]
     return files

@@ -18,7 +18,6 @@ from gpuinstall.base.files import (
     leads_outside,
     parse_toml,
 )
-from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
@@ -47,7 +46,6 @@ from gpuinstall.sources.requirements_file import (
     read_requirements_text,
 )
 from gpuinstall.sources.uv_settings import UvSetting
-from gpuinstall.sources.workspace import find_workspace_members
 
 Table = Mapping[str, Any]
 
@@ -148,6 +146,8 @@ def read_project_settings(
             key = "git, url, path of a package"
             yield create_setting(Effect.ADDRESS, key, address, file, package=package)
         elif is_family and dependency.get("source") in indexes:
+            from gpuinstall.base.poetry import create_poetry_marker
+
             yield create_setting(
                 Effect.TORCH,
                 "source of torch",
@@ -292,6 +292,8 @@ def _read_workspace(folder: Path) -> _Workspace:
     """
     for file, uv in read_project_tables({}, folder):
         if "workspace" in uv:
+            from gpuinstall.sources.workspace import find_workspace_members
+
             root = file.parent
             places = (".", *find_workspace_members(uv["workspace"], root))
             members = {_read_name(root / place, root): root / place for place in places}

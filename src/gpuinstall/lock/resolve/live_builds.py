@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import is_http_url, requirement_names
 from gpuinstall.base.threads import map_concurrently
@@ -20,7 +20,7 @@ from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import list_unselectable_backends
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import UnreachableError, network_hint
+from gpuinstall.sources.web import network_hint
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import WheelRow
 

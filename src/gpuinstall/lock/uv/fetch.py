@@ -18,7 +18,12 @@ from urllib.parse import quote, unquote, urlsplit
 import tomli_w
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
+from gpuinstall.base.errors import (
+    InstallationError,
+    InterruptedByUserError,
+    LockError,
+    UnreachableError,
+)
 from gpuinstall.base.files import (
     check_output,
     file_sha256,
@@ -40,7 +45,7 @@ from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, find_given_file
 from gpuinstall.lock.uv.errors import DAMAGED_FILE, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
-from gpuinstall.sources.web import FileHash, Head, UnreachableError
+from gpuinstall.sources.web import FileHash, Head
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -24,7 +24,6 @@ from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
-from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -91,6 +90,8 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
     staging.mkdir(parents=True)
     python: Path | None = interpreter(staging)
     if planned.change.is_rebuild:
+        from gpuinstall.environments.activation import relocate_activation
+
         _create_environment(fit, staging, project)
         relocate_activation(staging, place.venv)
     elif planned.change.comes or existing.lacks_pip:

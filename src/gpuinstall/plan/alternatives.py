@@ -11,7 +11,6 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.choice import choose
-from gpuinstall.plan.refusal import list_request_limits, remove_limits
 from gpuinstall.plan.values import TORCH_HELD, Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
@@ -116,6 +115,8 @@ def find_newer_torch(
         A reason, or None if no requirement, constraint, or lock file excludes a
         newer torch.
     """
+    from gpuinstall.plan.refusal import list_request_limits, remove_limits
+
     limits = [
         limit for limit in list_request_limits(request, {"torch"}) if limit.is_for_torch
     ]

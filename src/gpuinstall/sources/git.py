@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import string
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +73,8 @@ def move_git_settings(
         parts = urlsplit(address)
         login = sources.logins.get(url_server(address))
         if login and parts.scheme.startswith("git+http"):
+            from base64 import b64encode
+
             user, _, password = login.partition(":")
             basic = b64encode(f"{user}:{password}".encode()).decode()
             key = f"http.{url_server(address)}/.extraHeader"

@@ -43,7 +43,6 @@ from gpuinstall.lock.resolve.locked_pages import (
     create_locked_pages,
     limit_to_locked_torch,
 )
-from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_changed_request
 from gpuinstall.lock.resolve.resolver_input import (
     TARGETS_DISAGREE,
     Alternative,
@@ -65,7 +64,6 @@ from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
-from gpuinstall.plan.refusal import remove_changed_requests
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE
@@ -132,11 +130,13 @@ def resolve_locks(
             one.with_warnings(_find_changed_versions(one.versions, preferred))
             for one in outcome
         ]
-    elif live[0].request.relax:
-        outcome = resolve_relaxed(live, error, session, resolve_alternative)
     else:
-        suggest_changed_request(live, error, session, resolve_alternative)
-        raise error
+        from gpuinstall.lock.resolve import relax
+
+        if not live[0].request.relax:
+            relax.suggest_changed_request(live, error, session, resolve_alternative)
+            raise error
+        outcome = relax.resolve_relaxed(live, error, session, resolve_alternative)
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
     _report_sources(outcome, reported, session)
     return outcome
@@ -332,6 +332,8 @@ def create_resolution_error(
     try:
         create_inputs(requests)
     except (MachineError, NoBuildError) as error:
+        from gpuinstall.plan.refusal import remove_changed_requests
+
         # Another build would need the source.
         fixes = remove_changed_requests(error.hint or ""), silence.hint
         error.hint = "\n".join(filter(None, fixes))

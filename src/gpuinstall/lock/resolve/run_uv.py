@@ -38,7 +38,6 @@ from gpuinstall.lock.uv.project import (
     create_metadata_row,
     create_placeholder_wheel,
 )
-from gpuinstall.plan.relax import find_mentioned_minors, sort_by_distance
 from gpuinstall.wheels.members import load_members
 
 BUILD = "gpuinstall-build"
@@ -333,6 +332,8 @@ def _list_optional_pins(
         choices = [[one.text for one in pins]]
         # Facts may exclude many releases, which are searched in increasing steps.
         if name not in excluded:
+            from gpuinstall.plan.relax import find_mentioned_minors, sort_by_distance
+
             nearest = sort_by_distance(
                 {wheel.version for wheel in index.find_wheels(name)},
                 find_mentioned_minors(pins),

@@ -31,11 +31,6 @@ from gpuinstall.lock.file.lock import (
     list_package_sources,
     parse_package_source,
 )
-from gpuinstall.machine.nvidia.toolchain import (
-    COMPILED_FOR,
-    create_toolkit_fix,
-    find_compiler,
-)
 from gpuinstall.sources import Sources
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, BUILD_VARIABLES
 
@@ -43,6 +38,8 @@ NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
 WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
 
 
+COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
+"""The variable that selects compute capabilities for torch's extensions."""
 CXX_20_SINCE = Version("2.14")
 """The first torch version whose headers require C++20."""
 
@@ -257,6 +254,8 @@ def format_build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
 
 
 def _check_gpu_compiler(build: SourceBuild, site: BuildContext) -> None:
+    from gpuinstall.machine.nvidia.toolchain import create_toolkit_fix, find_compiler
+
     version = site.backend.version or ""
     compiler = find_compiler(site.environ)
     hint = create_toolkit_fix(version, site.machine)

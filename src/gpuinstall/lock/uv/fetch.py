@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
@@ -316,8 +315,9 @@ def _fetch_file(
 def _serve_folder(folder: Path) -> Iterator[str]:
     """Serve the files in a folder to uv, and yield the secret URL."""
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+    from secrets import token_hex
 
-    key = f"/{secrets.token_hex(16)}"
+    key = f"/{token_hex(16)}"
 
     class Handler(SimpleHTTPRequestHandler):
         def translate_path(self, path: str) -> str:

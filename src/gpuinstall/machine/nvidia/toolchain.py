@@ -12,9 +12,6 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures.problems import FixContext, fix
 from gpuinstall.machine.children import read_output
 
-COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
-"""The variable that selects compute capabilities for torch's extensions."""
-
 _USUAL = "/usr/local/cuda"
 _SECONDS = 10.0
 

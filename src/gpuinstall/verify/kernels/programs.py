@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from ctypes.util import find_library
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -69,6 +68,8 @@ def import_program(name: str, context: CheckContext) -> Any:
         if not context.on_gpu and any(sign in text for sign in GPU_REQUIRED):
             message = f"{name} can be imported only on a machine with a GPU: {first_line(error)}"
             raise Skip(message) from None
+        from ctypes.util import find_library
+
         if "FFmpeg" in text and find_library("avutil") is None:
             message = "torchcodec requires FFmpeg's libraries (libavutil and others); not found"
             raise Skip(message) from None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError, UnreachableError
@@ -25,7 +25,7 @@ NAMED = "named"
 """The ID of an extension source that the user requested."""
 
 
-class TorchKey(NamedTuple):
+class TorchKey(Value):
     """The parts of a torch build that occur in the URLs of sources."""
 
     minor: str
@@ -35,7 +35,7 @@ class TorchKey(NamedTuple):
     os: str
 
 
-class ExtensionSource(NamedTuple):
+class ExtensionSource(Value):
     """A source of prebuilt wheels of an extension."""
 
     id: str
@@ -53,7 +53,7 @@ class ExtensionSource(NamedTuple):
     """The other file hosts, which may redirect to each other."""
 
 
-class Extension(NamedTuple):
+class Extension(Value):
     """An extension package and its sources, from ``extensions.toml``."""
 
     name: str
@@ -63,7 +63,7 @@ class Extension(NamedTuple):
     unclaimed: bool = False
 
 
-class ExtensionFile(NamedTuple):
+class ExtensionFile(Value):
     """A wheel of an extension, with the CUDA and torch in its name."""
 
     wheel: Wheel
@@ -144,7 +144,7 @@ def load_extensions() -> Extensions:
     )
 
 
-class ExtensionListing(NamedTuple):
+class ExtensionListing(Value):
     """The wheels that an extension's sources list."""
 
     files: tuple[ExtensionFile, ...]

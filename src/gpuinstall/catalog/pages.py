@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from packaging.tags import Tag, parse_tag
@@ -21,6 +21,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.location import is_wheel
 from gpuinstall.base.requirement import is_file_url
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
 
@@ -40,7 +41,7 @@ _LONGEST_NAME = 255
 """The maximum length of a file name, to limit the number of tags."""
 
 
-class SourceRelease(NamedTuple):
+class SourceRelease(Value):
     """A source distribution on an index page."""
 
     version: Version
@@ -119,7 +120,7 @@ def parse_folder(
     return wheels_from_files(links, None, source)
 
 
-class PageFile(NamedTuple):
+class PageFile(Value):
     """A file on an index page."""
 
     url: str

@@ -11,6 +11,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths, default_environm
 from gpuinstall.base.files import display_path, has_text, leads_outside, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
+from gpuinstall.base.values import asdict
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command, define_group
@@ -146,7 +147,7 @@ def _rollback(options: CommandOptions) -> Outcome:
         rows.append(("Ready", format_activation_command(place.venv)))
     data = {
         "environment": _describe_environment(place.venv),
-        "changes": [change._asdict() for change in changes],
+        "changes": [asdict(change) for change in changes],
         "verdict": marker and marker.verdict,
     }
     return Outcome(data, rows)

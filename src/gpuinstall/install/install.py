@@ -19,7 +19,7 @@ from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.environments.environment import (
     Marker,
     compute_script_digests,
@@ -134,7 +134,7 @@ class InstallResult(Value, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document of ``install --json``."""
         choice, lock = self.fit.choice, self.fit.lock
-        changes = [change._asdict() for change in self.changes]
+        changes = [asdict(change) for change in self.changes]
         status = self.action.value
         if not self.paths.is_managed:
             status = "changed" if changes else "none"

@@ -20,7 +20,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, asdict
 from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.install.state import (
     Action,
@@ -160,7 +160,7 @@ class PlannedInstallation(Value):
         sizes = self.sizes
         return {
             "plan": self.fit.plan.to_dict(),
-            "lock": {"changes": [change._asdict() for change in self.changes]},
+            "lock": {"changes": [asdict(change) for change in self.changes]},
             "bytes": sizes.download_size,
             "space": [
                 {"path": str(folder), "bytes": size}

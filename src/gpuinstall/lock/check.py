@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock
 from gpuinstall.lock.file.lock import (
     Lock,
@@ -38,7 +38,7 @@ _UPDATED = frozenset({OTHER_REQUEST, "versions-differ", _PER_TARGET})
 """Codes of staleness reasons that ``lock`` fixes without ``--upgrade``."""
 
 
-class CheckedLock(NamedTuple):
+class CheckedLock(Value):
     """A lock file and the reasons why it is stale."""
 
     path: Path

@@ -22,7 +22,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.text import format_count, format_size
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value, asdict, replace
 from gpuinstall.environments.rights import check_writable
 from gpuinstall.lock.check import find_locks_of_other_targets
 from gpuinstall.lock.file.fit import (
@@ -80,7 +80,7 @@ class WrittenLock(Value):
         """Return the entry of a lock file in ``lock --json``."""
         return {
             **self.lock.to_entry(self.path, self.status),
-            "changes": [change._asdict() for change in self.changes],
+            "changes": [asdict(change) for change in self.changes],
             "unhashed": list(self.lock.addresses.values()),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.values import Value, replace
@@ -118,7 +118,7 @@ class Preflight(Value):
         }
 
 
-class GpuPart(NamedTuple):
+class GpuPart(Value):
     """GPU or MIG slice that can run a kernel on its own."""
 
     gpu: Gpu

@@ -6,6 +6,7 @@ import tomli
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.lock.uv.builds import (
     BuildContext,
@@ -118,7 +119,7 @@ def test_source_builds_without_compilers_are_rejected(site):
         builds = find_source_builds([package])
         code = None
         try:
-            check_builds(builds, site._replace(**change), here=True)
+            check_builds(builds, replace(site, **change), here=True)
         except NoBuildError as error:
             code = error.hint and error.code
         if code != expected:
@@ -127,7 +128,7 @@ def test_source_builds_without_compilers_are_rejected(site):
 
 
 def test_lock_for_another_machine_skips_compiler_check(site):
-    elsewhere = site._replace(backend=CU130)
+    elsewhere = replace(site, backend=CU130)
     check_builds(find_source_builds([FLASH]), elsewhere, here=False)
 
 
@@ -155,7 +156,7 @@ def test_build_notice_counts_omitted_environment_variables(site):
         def notice(self, label, text):
             lines.append(f"{label} {text}")
 
-    place = site._replace(environ={"GH_PAT": "s3cret", "MINE": "1"})
+    place = replace(site, environ={"GH_PAT": "s3cret", "MINE": "1"})
     packages = [with_sdist("x", "1.0")]
     report_builds(find_source_builds(packages), place, Quiet())
     report_builds(find_source_builds(packages, requested=()), place, Quiet())

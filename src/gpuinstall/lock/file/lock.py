@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from itertools import chain
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
@@ -703,7 +703,7 @@ def split_merge_conflict(text: str) -> tuple[str, ...]:
     return _CONFLICT.sub(r"\g<1>", text), _CONFLICT.sub(r"\g<2>", text)
 
 
-class VersionChange(NamedTuple):
+class VersionChange(Value):
     """The change of one package from a version to another."""
 
     package: str

@@ -272,9 +272,9 @@ def find_extension(name: str, session: Session) -> Extension:
         address = source.url
         if mirror and source.id == "astral":
             address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
-        sources.append(source._replace(url=address))
+        sources.append(replace(source, url=address))
     sources += [
         ExtensionSource(NAMED, rank=4, url=address)
         for address in session.sources.extension_sources
     ]
-    return row._replace(sources=tuple(sources))
+    return replace(row, sources=tuple(sources))

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -19,7 +18,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import find_extension
@@ -181,7 +180,7 @@ def _find_prebuilt(
     return files
 
 
-class Trial(NamedTuple):
+class Trial(Value):
     """The result of inspecting one older release of a package."""
 
     fact: Fact | None
@@ -346,7 +345,7 @@ class OlderReleaseSearch:
             reader = self.inspector.index.reader
             if reader.is_limit_reached and self.deepest > Depth.METADATA:
                 return None
-            trial = self._inspect(self.wheels[place], depth)._replace(depth=depth)
+            trial = replace(self._inspect(self.wheels[place], depth), depth=depth)
             self.trials[place] = trial
             if trial.cause:
                 self.rejections[trial.cause] += 1

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -18,7 +17,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.lock import list_versions
 from gpuinstall.lock.file.target import find_required_glibc
@@ -61,7 +60,7 @@ MAX_LISTED = 3
 _PREAMBLE = "No solution found when resolving dependencies; "
 
 
-class Obstacle(NamedTuple):
+class Obstacle(Value):
     """The reason why a newer version of a package was not selected."""
 
     why: str = ""

@@ -15,7 +15,6 @@ from collections.abc import (
     Sequence,
 )
 from itertools import groupby
-from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -24,7 +23,7 @@ from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
@@ -69,7 +68,7 @@ REASONS = 3
 _OTHER_PLATFORM = "other-platform"
 
 
-class CompatibleFile(NamedTuple):
+class CompatibleFile(Value):
     """An extension file with a compatible torch build and other facts."""
 
     file: ExtensionFile
@@ -84,7 +83,7 @@ class CompatibleFile(NamedTuple):
         )
 
 
-class ExtensionChoice(NamedTuple):
+class ExtensionChoice(Value):
     """The best extension file with its torch build, and the rejected files."""
 
     fit: CompatibleFile | None
@@ -294,7 +293,7 @@ class ExtensionChooser:
         return None
 
 
-class InputsWithFiles(NamedTuple):
+class InputsWithFiles(Value):
     """Resolver inputs with one torch and a compatible file per extension."""
 
     resolver_inputs: list[ResolverInput]
@@ -365,7 +364,7 @@ def _choose_files(
             try:
                 check_compilation(extension, choice, resolver_input)
             except NoBuildError as error:
-                return chosen._replace(refusal=error)
+                return replace(chosen, refusal=error)
     return chosen
 
 
@@ -478,7 +477,7 @@ def choose_prebuilt(
                 sha256 = wheel.sha256 or resolver_input.alternative.hashes.get(
                     wheel.filename
                 )
-                yield file._replace(wheel=replace(wheel, sha256=sha256))
+                yield replace(file, wheel=replace(wheel, sha256=sha256))
 
     # The generator is lazy: if no file supports the GPU, it reads no page.
     return chooser.choose(extension, files())

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import tomli_w
 from packaging.version import Version
@@ -72,7 +72,7 @@ def needs_older_torch(known: KnownBuild, torch: Version | str) -> bool:
     return known.cxx == 17 and Version(str(torch)) >= CXX_20_SINCE
 
 
-class SourceBuild(NamedTuple):
+class SourceBuild(Value):
     """A package to build from source."""
 
     package: str
@@ -100,7 +100,7 @@ class SourceBuild(NamedTuple):
         return f"{self.package} {self.version}".strip()
 
 
-class BuildContext(NamedTuple):
+class BuildContext(Value):
     """The machine and environment variables for source builds."""
 
     backend: Backend

@@ -11,13 +11,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import Requirement, parse_requirement
+from gpuinstall.base.values import Value
 
 
-class UvLog(NamedTuple):
+class UvLog(Value):
     """The dependencies that uv's log lists."""
 
     edges: dict[tuple[str, str], tuple[Requirement, ...]]

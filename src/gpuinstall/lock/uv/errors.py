@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import NamedTuple
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
@@ -71,7 +71,7 @@ class FailedBuildError(InstallationError):
     """The name in lowercase; empty for a package by URL or path."""
 
 
-class _ErrorPattern(NamedTuple):
+class _ErrorPattern(Value):
     """A pattern of uv messages, and its error, formatted with named groups."""
 
     pattern: str
@@ -222,7 +222,7 @@ _REQUEST_ERRORS = (
 )
 
 
-class Conflict(NamedTuple):
+class Conflict(Value):
     """Requirements that conflict with each other or with the selected torch.
 
     The resolver raises ``error`` if no other build of torch is compatible.

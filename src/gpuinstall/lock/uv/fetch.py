@@ -11,7 +11,7 @@ from os.path import isfile
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import tomli_w
@@ -72,7 +72,7 @@ CHUNK = 1 << 20
 """Number of bytes per read of a local file."""
 
 
-class Hashes(NamedTuple):
+class Hashes(Value):
     """The known hashes of files, and the files without a known hash."""
 
     known: Mapping[str, str]

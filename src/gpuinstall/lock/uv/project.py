@@ -22,7 +22,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tomli
 import tomli_w
@@ -231,14 +231,14 @@ class ResolverProject(Value):
         return tomli_w.dumps({**document, "packages": packages})
 
 
-class UvLock(NamedTuple):
+class UvLock(Value):
     """A lock by uv, with the extras that packages lack."""
 
     packages: Packages
     missing_extras: Sequence[tuple[str, str, str]]
 
 
-class UnreadPackages(NamedTuple):
+class UnreadPackages(Value):
     """Packages whose pages must be read before the project can be resolved."""
 
     names: frozenset[str]

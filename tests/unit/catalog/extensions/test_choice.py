@@ -68,8 +68,8 @@ class Shop:
     def extension(self, name):
         """Return an extension with this index as its only source."""
         url = f"{self.index.url}/simple/{{backend}}/{{name}}/"
-        astral = load_extensions().sources["astral"]._replace(url=url)
-        return load_extensions().rows[name]._replace(sources=(astral,))
+        astral = replace(load_extensions().sources["astral"], url=url)
+        return replace(load_extensions().rows[name], sources=(astral,))
 
     def choose(self, name="flash-attn"):
         """Select the extension file that ``install`` would select."""

@@ -591,21 +591,19 @@ class PackageIndex:
         nearest = min(following, key=lambda wheel: wheel.version, default=None)
         return nearest if nearest and nearest.version not in compatible else None
 
-    def find_wheel_for_other_python(
+    def find_wheels_for_other_pythons(
         self, demand: Requirement
-    ) -> tuple[Wheel, str] | None:
-        """Return a wheel for the latest other Python, and this Python."""
+    ) -> Iterator[tuple[Wheel, str]]:
+        """Yield wheels for other Pythons, latest Python first."""
         page = self.session.find_page_if_reachable(demand.name)
-        wheels = parse_page(page) if page else ()
         limits = [*self.find_limits(demand.name), demand]
         pythons = {one for build in self.resolver_input.builds for one in build.pythons}
         for python in sorted(pythons, key=version_key, reverse=True):
             tags = set(self.resolver_input.target.tags(python))
-            for wheel in reversed(wheels):
+            for wheel in reversed(parse_page(page) if page else ()):
                 is_allowed = all(limit.allows(wheel.version) for limit in limits)
                 if is_allowed and tags & wheel.tags:
-                    return wheel, python
-        return None
+                    yield wheel, python
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

@@ -382,7 +382,7 @@ def _explain_added_torch(conflict: Conflict, resolver: Resolver) -> Conflict | N
 
 
 def _explain_by_wheels(conflict: Conflict, resolver: Resolver) -> Conflict | None:
-    """Return a conflict if the assumed glibc or Python excludes a package's wheels."""
+    """Return a conflict if Python or the assumed glibc excludes a package."""
     resolver_input = resolver.resolver_input
     index = resolver.index
     demands = [
@@ -397,13 +397,11 @@ def _explain_by_wheels(conflict: Conflict, resolver: Resolver) -> Conflict | Non
         if any(map(one.allows, index.find_releases(one.name))):
             continue
         if "no wheels with a matching Python" in conflict.why:
-            found = index.find_wheel_for_other_python(one)
-            if found:
-                wheel, python = found
+            for other, python in index.find_wheels_for_other_pythons(one):
                 error = NoBuildError(
                     "requirements-conflict",
                     f"{one.text} has no wheel for Python {resolver_input.python}",
-                    why=f"{one.name} {wheel.version} has one for Python {python}",
+                    why=f"{one.name} {other.version} has one for Python {python}",
                     hint=f"Run it again with --python {python}",
                 )
                 return Conflict(error)

@@ -168,7 +168,7 @@ def _read_sections(
     symbols = by_kind[_DYNAMIC_SYMBOLS]
     table = symbols.read(data, _MAX_SYMBOLS * _SYMBOL.size)
     strings = sections[symbols.link].read(data, _MAX_STRINGS)
-    if not _is_valid_table(table, strings):
+    if not _is_complete(table, strings):
         return None
     texts = defaultdict[int, list[str]](list)
     entries = by_kind[_DYNAMIC].read(data, _MAX_ENTRIES * _ENTRY.size)
@@ -243,7 +243,8 @@ def _read_table(
         return None
     table = data[first:end]
     strings = data[end : end_of_names + 1]
-    if not _is_valid_table(table, strings):
+    # The section headers, which would confirm the table, are not read.
+    if not (_is_complete(table, strings) and _has_valid_names(table, strings)):
         return None
     # Remove duplicates but keep the order.
     needs = dict.fromkeys(_NEED.findall(strings))
@@ -272,14 +273,16 @@ def _is_symbol(row: tuple[int, ...]) -> bool:
     return section < 0xFF00 or section in {0xFFF1, 0xFFF2}
 
 
-def _is_valid_table(table: bytes, strings: bytes) -> bool:
-    """Return whether the string table is complete and names every symbol."""
-    if not strings.startswith(b"\0") or not strings.endswith(b"\0"):
-        return False
-    offsets = set(chain.from_iterable(_NAME_OFFSET.iter_unpack(table)))
-    offsets.discard(0)
-    if max(offsets, default=0) >= len(strings):
-        return False
+def _is_complete(table: bytes, strings: bytes) -> bool:
+    """Return whether the string table contains the name of every symbol."""
+    offsets = chain.from_iterable(_NAME_OFFSET.iter_unpack(table))
+    is_whole = strings.startswith(b"\0") and strings.endswith(b"\0")
+    return is_whole and max(offsets, default=0) < len(strings)
+
+
+def _has_valid_names(table: bytes, strings: bytes) -> bool:
+    """Return whether every symbol has a name or is the empty one."""
+    offsets = set(chain.from_iterable(_NAME_OFFSET.iter_unpack(table))) - {0}
     # Checking all 120,000 names of libtorch_cpu at once takes a tenth of the time.
     if not strings.translate(None, _TEXT):
         return all(map(strings.__getitem__, offsets))

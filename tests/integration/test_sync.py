@@ -46,6 +46,8 @@ HEAVY = {
     "urllib.request",
     "zipfile",
 }
+OWN_MODULES = 125
+"""The maximum number of imported modules of gpuinstall, except GPU vendors' modules."""
 
 
 def test_sync_imports_no_heavy_modules(workshop, play):
@@ -63,6 +65,7 @@ def test_sync_imports_no_heavy_modules(workshop, play):
             re.findall(r"^import time:.*\| +([\w.]+)$", done.err, re.MULTILINE)
         )
         assert "gpuinstall.lock.file.fit" in modules
+        assert len([one for one in modules if "gpuinstall" in one]) <= OWN_MODULES
         if HEAVY & modules:
             heavy[words[0]] = sorted(HEAVY & modules)
     assert heavy == {}

@@ -17,7 +17,12 @@ from gpuinstall.catalog.failures.table import Failure
 from gpuinstall.diagnose.reading import LocalReading, read_version
 from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.machine.protocol import Code
-from gpuinstall.machine.vendors import VENDORS, can_select_builds, find_vendor
+from gpuinstall.machine.vendors import (
+    VENDORS,
+    can_select_builds,
+    find_vendor,
+    load_rules,
+)
 
 _RECENT = Version("2.1")
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
@@ -235,7 +240,7 @@ def idle(reading: LocalReading) -> Facts:
     for gpu in reading.machine.gpus:
         if not can_select_builds(gpu, reading.machine):
             continue
-        vendor = VENDORS[find_vendor(gpu, reading.machine) or ""]
+        vendor = load_rules(find_vendor(gpu, reading.machine) or "")
         if torch.backend != CPU:
             causes[vendor.idle_causes[1]] = (
                 f"torch {torch.version} is the {torch.backend} build, and the GPU is {gpu.label}"
@@ -244,7 +249,7 @@ def idle(reading: LocalReading) -> Facts:
             causes[vendor.idle_causes[0]] = (
                 f"torch {torch.version} is the CPU build, which does not use {gpu.label}"
             )
-    others = {vendor.idle_causes[1] for vendor in VENDORS.values()}
+    others = {rules.idle_causes[1] for rules in map(load_rules, VENDORS)}
     return Facts(causes, refutation, possible=others)
 
 

@@ -90,7 +90,7 @@ class MachineNeeds(Value):
             return ["none"]
         texts = []
         for gpus in self.gpus:
-            label = VENDORS[self.maker].name
+            label = VENDORS[self.maker].label
             label = "compute capability" if self.maker == FIRST_VENDOR else label
             text = f"{label} {', '.join(gpus.codes)}"
             if gpus.driver:

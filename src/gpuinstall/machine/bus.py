@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.vendors import NVIDIA
-from gpuinstall.base.versions import DriverVersion
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.vendors import VENDORS, find_pci_vendor
 
 if TYPE_CHECKING:
-    from gpuinstall.base.versions import ComputeCapability
     from gpuinstall.catalog.gpus import Product
 
 DEVICES = "/sys/bus/pci/devices"
@@ -81,7 +80,7 @@ class PciDevice(Value):
         """The name of the GPU's chip, or its vendor and PCI ID."""
         if self.chip:
             return self.chip.name
-        return f"{VENDORS[self.vendor].name} {self.id}"
+        return f"{VENDORS[self.vendor].label} {self.id}"
 
     @property
     def name(self) -> str:

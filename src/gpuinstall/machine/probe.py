@@ -24,9 +24,9 @@ from gpuinstall.machine.prober import (
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import create_findings
-from gpuinstall.machine.vendors import FIRST_VENDOR, load_classes
+from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, load_class
 
-PROBERS: tuple[Prober, ...] = tuple(prober() for prober in load_classes("prober"))
+PROBERS: tuple[Prober, ...] = tuple(load_class(name, "prober")() for name in VENDORS)
 
 
 def read_machine(

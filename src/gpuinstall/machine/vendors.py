@@ -1,8 +1,7 @@
 """Supported GPU vendors, and the vendor of each GPU.
 
-``VENDORS`` contains the rules that select builds, and ``PROBERS`` in ``probe.py``
-detect GPUs. Both are loaded from the folder of each vendor. No other module depends on
-a vendor.
+The folder of each vendor has rules that select builds, which are loaded when needed,
+and a prober that detects GPUs. No other module depends on a vendor.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.vendors import VENDOR_ROWS
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.vendors import BACKEND_ROWS, VENDOR_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.catalog import Catalog
@@ -24,18 +22,23 @@ _PCI_IDS = {row.pci_id: row.name for row in VENDOR_ROWS}
 """GPU vendors by PCI vendor ID."""
 
 
-def load_classes(part: str) -> Iterator[Any]:
-    """Yield a class of each vendor: ``IntelRules`` from ``intel/rules.py``."""
-    for row in VENDOR_ROWS:
-        module = import_module(f"gpuinstall.machine.{row.name}.{part}")
-        yield getattr(module, row.name.title() + part.title())
-
-
-VENDORS: dict[str, type[Rules]] = {one.vendor: one for one in load_classes("rules")}
-"""Rules by vendor. The first vendor with a GPU is selected."""
+VENDORS = {row.name: row for row in VENDOR_ROWS}
+"""Vendors by name. The first vendor with a GPU is selected."""
 
 FIRST_VENDOR = next(iter(VENDORS))
 """The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""
+
+
+def load_class(vendor: str, part: str) -> Any:
+    """Return a class of a vendor: ``IntelRules`` from ``intel/rules.py``."""
+    module = import_module(f"gpuinstall.machine.{vendor}.{part}")
+    return getattr(module, vendor.title() + part.title())
+
+
+def load_rules(vendor: str) -> type[Rules]:
+    """Return the rules of a vendor."""
+    rules: type[Rules] = load_class(vendor, "rules")
+    return rules
 
 
 def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
@@ -55,7 +58,8 @@ def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
 
 def find_rules(gpu: Gpu, machine: Machine) -> type[Rules] | None:
     """Return the rules for a GPU, or None if its vendor is not supported."""
-    return VENDORS.get(find_vendor(gpu, machine) or "")
+    vendor = find_vendor(gpu, machine)
+    return load_rules(vendor) if vendor in VENDORS else None
 
 
 def find_pci_vendor(pci_id: str) -> str:
@@ -88,13 +92,11 @@ def select_rules(
     The backend kind ``cpu`` selects no vendor. The default is the first vendor in the
     table.
     """
-    for vendor in VENDORS.values():
-        if vendor.kind in kinds and vendor.kind != CPU.kind:
-            return vendor
+    requested = [row.name for row in BACKEND_ROWS if row.kind in kinds]
     gpus = [gpu for gpu in machine.gpus if can_select_builds(gpu, machine)]
-    present = [find_rules(gpu, machine) for gpu in gpus]
-    vendors = (vendor for vendor in VENDORS.values() if vendor in present)
-    return next(vendors, VENDORS[FIRST_VENDOR])
+    present = {find_vendor(gpu, machine) for gpu in gpus}
+    vendors = [*requested, *(name for name in VENDORS if name in present)]
+    return load_rules(vendors[0] if vendors else FIRST_VENDOR)
 
 
 def can_select_builds(gpu: Gpu, machine: Machine) -> bool:

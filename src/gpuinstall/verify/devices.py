@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.probe import PROBERS
-from gpuinstall.machine.vendors import VENDORS
+from gpuinstall.machine.prober import GpuPart
+from gpuinstall.machine.vendors import VENDORS, load_rules
 from gpuinstall.verify.verdict import CPU_NAME, Device, DeviceKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gpuinstall.base.finding import CheckResult
-    from gpuinstall.base.machine import Gpu, Machine
-    from gpuinstall.machine.prober import GpuPart
 
 
 class DeviceTarget(Value):
@@ -39,7 +35,7 @@ class DeviceTarget(Value):
     def select_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Hide all other GPUs, and remove variables that change results."""
         variables = dict(environ)
-        vendors = [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
+        vendors = [*map(load_rules, [self.vendor] if self.vendor else VENDORS)]
         names = ",".join(self.visible)
         for vendor in vendors:
             for name in vendor.misleading_variables:
@@ -115,7 +111,7 @@ def _create_target(part: GpuPart, vendor: str) -> DeviceTarget:
     target = DeviceTarget(
         gpu.index,
         name,
-        VENDORS[vendor].torch_device,
+        load_rules(vendor).torch_device,
         visible=(part.name,),
         gpu=gpu,
         vendor=vendor,

@@ -15,7 +15,7 @@ from gpuinstall.catalog.failures.classify import Conditions, classify, known_of
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import create_hint_placeholders
-from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, create_rules
+from gpuinstall.machine.vendors import FIRST_VENDOR, create_rules, load_rules
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import create_program_check
@@ -209,6 +209,6 @@ def report_wrong_build(target: DeviceTarget, verification: Verification) -> Devi
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend
     message = f"this is the {kind} build of torch: {target.name} is not used"
-    vendor = VENDORS[target.vendor or FIRST_VENDOR]
+    vendor = load_rules(target.vendor or FIRST_VENDOR)
     cause = vendor.idle_causes[not is_for_cpu]
     return target.result([verification.failed("build", message, cause)])

@@ -8,13 +8,13 @@ defines the format. A ``gfx_target_version`` of 90010 is gfx90a, and 110501 is g
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import data_files
-from gpuinstall.machine.amd.rules import find_chip
 from gpuinstall.machine.bus import format_devices
 from gpuinstall.machine.prober import (
     MachineFacts,
@@ -22,12 +22,8 @@ from gpuinstall.machine.prober import (
     VendorFindings,
     format_gpus,
 )
+from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, create_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpuinstall.machine.source import Access, Source
 
 AMD_ON_PCI = 0x1002
 KERNEL_DRIVERS = ("amdgpu", "radeon")
@@ -75,6 +71,8 @@ def _read_node(source: Source, folder: str) -> KfdNode | None:
     # The topology also lists CPUs, which have no version.
     if properties.get("vendor_id") != AMD_ON_PCI or version < 10000:
         return None
+    from gpuinstall.machine.amd.rules import find_chip
+
     major, rest = divmod(version, 10000)
     minor, stepping = divmod(rest, 100)
     render_minor = properties.get("drm_render_minor") or None

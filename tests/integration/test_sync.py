@@ -47,7 +47,7 @@ HEAVY = {
     "zipfile",
 }
 OWN_MODULES = 125
-"""The maximum number of imported modules of gpuinstall, except GPU vendors' modules."""
+"""The maximum number of gpuinstall's modules, without vendors' modules."""
 
 
 def test_sync_imports_no_heavy_modules(workshop, play):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -19,8 +19,6 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from packaging.tags import Tag
 
     from gpuinstall.catalog.drivers import Drivers

@@ -609,7 +609,7 @@ def _report_listing(listing: Listing, reporter: Reporter) -> None:
         from gpuinstall.sources.web import OFFLINE
 
         # In an offline run, unreachable sources are expected.
-        if silent.why != OFFLINE.why:
+        if silent.why != OFFLINE:
             reporter.warn(f"{silent.sentence}; using the other sources")
     if listing.is_dated and not all(wheel.uploaded for wheel in listing.wheels):
         text = "it does not exclude files of PyTorch packages without an upload date"

@@ -147,7 +147,7 @@ def _rollback(options: CommandOptions) -> Outcome:
         rows.append(("Ready", format_activation_command(place.venv)))
     data = {
         "environment": _describe_environment(place.venv),
-        "changes": [asdict(change) for change in changes],
+        "changes": [*map(asdict, changes)],
         "verdict": marker and marker.verdict,
     }
     return Outcome(data, rows)

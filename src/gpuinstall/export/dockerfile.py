@@ -7,9 +7,10 @@ of them at startup.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quote_word
@@ -23,11 +24,7 @@ from gpuinstall.export.pins import (
     make_export_error,
     read_lock_backend,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock
 
 BOOTSTRAP = "bootstrap.py"
 """The script that a Dockerfile for several lock files copies."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.versions import CPU
@@ -18,11 +18,7 @@ from gpuinstall.export.pins import (
     format_package_requirement,
     read_lock_backend,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock
 
 
 def format_uv_tables(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import join_names
@@ -64,15 +63,10 @@ def lock_state(
     from gpuinstall.environments.rights import check_rights, is_read_only
     from gpuinstall.install.environment_lock import environment_lock
 
-    check = partial(
-        check_rights,
-        place,
-        is_replaced=options.replace,
-    )
     lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
     is_changed = state.action is not Action.VERIFY or place.needs_recovery()
     if is_changed or not is_read_only(place):
-        check()
+        check_rights(place, is_replaced=options.replace)
         lock = environment_lock(place, project.reporter)
     with lock as meanwhile:
         may_have_changed = any(meanwhile)
@@ -84,7 +78,7 @@ def lock_state(
             existing = compare_all_files(state.existing)
             state = check_lock_files(replace(state, existing=existing))
             if state.action is Action.BUILD:
-                check()
+                check_rights(place, is_replaced=options.replace)
         report_changed_packages(state.existing, project.reporter)
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)

@@ -134,7 +134,7 @@ class InstallResult(Value, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document of ``install --json``."""
         choice, lock = self.fit.choice, self.fit.lock
-        changes = [asdict(change) for change in self.changes]
+        changes = [*map(asdict, self.changes)]
         status = self.action.value
         if not self.paths.is_managed:
             status = "changed" if changes else "none"

@@ -160,7 +160,7 @@ class PlannedInstallation(Value):
         sizes = self.sizes
         return {
             "plan": self.fit.plan.to_dict(),
-            "lock": {"changes": [asdict(change) for change in self.changes]},
+            "lock": {"changes": [*map(asdict, self.changes)]},
             "bytes": sizes.download_size,
             "space": [
                 {"path": str(folder), "bytes": size}

@@ -17,7 +17,7 @@ from gpuinstall.base.versions import CPU, Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import find_unmet_requirements
-from gpuinstall.install.state import InstallState, format_misfits
+from gpuinstall.install.state import ExistingEnvironment, InstallState, format_misfits
 from gpuinstall.lock.file.fit import (
     OTHER_REQUEST,
     CompatibleLock,
@@ -29,7 +29,6 @@ from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.uv.resolution import Resolution
 
 

@@ -18,7 +18,7 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
-from gpuinstall.base.machine import Driver
+from gpuinstall.base.machine import Driver, Machine
 from gpuinstall.base.removal import (
     is_folder,
     tree_size,
@@ -68,7 +68,6 @@ from gpuinstall.sources.gate import list_source_fixes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.lock import Lock

@@ -80,7 +80,7 @@ class WrittenLock(Value):
         """Return the entry of a lock file in ``lock --json``."""
         return {
             **self.lock.to_entry(self.path, self.status),
-            "changes": [asdict(change) for change in self.changes],
+            "changes": [*map(asdict, self.changes)],
             "unhashed": list(self.lock.addresses.values()),
         }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.values import Value, replace
-from gpuinstall.machine.container import read_job_devices
+from gpuinstall.machine.container import ContainerInfo, Wsl, read_job_devices
 from gpuinstall.machine.vendors import FIRST_VENDOR, find_vendor
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice
-    from gpuinstall.machine.container import ContainerInfo, Wsl
     from gpuinstall.machine.host import Host
     from gpuinstall.machine.jetson import Jetson
     from gpuinstall.machine.source import Source

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.machine import PROBE
+from gpuinstall.base.machine import PROBE, Gpu, Machine
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.catalog import Build, Catalog
 
 

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
-from gpuinstall.base.requirement import (
-    TextOrigin,
-    requirement_names,
-)
+from gpuinstall.base.requirement import Requirement, TextOrigin, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import group_files_by_path
+from gpuinstall.lock.request.declaration import Declaration, group_files_by_path
 from gpuinstall.lock.request.history import (
     increment_revision,
     remove_packages,
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.base.requirement import Requirement
-    from gpuinstall.lock.request.declaration import Declaration
     from gpuinstall.project.run import Project
     from gpuinstall.sources import Sources
 

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import ANY_TORCH
+from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -18,7 +18,6 @@ from gpuinstall.plan.demand import create_marker_values, parse_request
 from gpuinstall.project.extras import select_extras
 
 if TYPE_CHECKING:
-    from gpuinstall.base.request import Request
     from gpuinstall.project.run import Project
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.base.cache import HostCache, JsonCache
@@ -84,35 +84,26 @@ class Head(Value):
     etag: str | None = None
 
 
-class Cause(NamedTuple):
-    """Cause of a failed request, with its fix."""
-
-    why: str
-    hint: str
-
-
 LOCK_ONLINE = (
     "On a machine with a network, run gpuinstall lock and gpuinstall lock download wheels; "
     "copy the requirements, pylock.*.toml, and wheels; run gpuinstall sync --offline --wheels wheels"
 )
-OFFLINE = Cause(
-    "this run is offline, and the cache lacks a page or file of this host",
-    f"Run it again without --offline: with GPUINSTALL_OFFLINE and UV_OFFLINE unset\n{LOCK_ONLINE}",
-)
-_UNTRUSTED = Cause(
+OFFLINE = "this run is offline, and the cache lacks a page or file of this host"
+OFFLINE_HINT = f"Run it again without --offline: with GPUINSTALL_OFFLINE and UV_OFFLINE unset\n{LOCK_ONLINE}"
+_UNTRUSTED = (
     "its certificate could not be verified",
     "Set SSL_CERT_FILE to a file with your company's CA certificate",
 )
 _CAUSES = {
-    "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
-    "Failed to resolve": Cause(
+    "CA certificate": ("the CA certificates cannot be read", _UNTRUSTED[1]),
+    "Failed to resolve": (
         "its host name could not be resolved",
         "Check the network connection and DNS",
     ),
-    "refused": Cause("connection refused", "Check the URL and its port"),
-    "": Cause("the connection failed", "Check the network connection"),
+    "refused": ("connection refused", "Check the URL and its port"),
+    "": ("the connection failed", "Check the network connection"),
 }
-"""Causes by a part of the error message. The last entry matches any error."""
+"""Causes and hints by a part of the error. The last one matches any error."""
 
 
 class Client:
@@ -354,7 +345,9 @@ class Client:
         host = parts.netloc
         server = f"{parts.scheme}://{host}"
         if self._offline:
-            raise self._failures.setdefault(host, UnreachableError(host, *OFFLINE))
+            raise self._failures.setdefault(
+                host, UnreachableError(host, OFFLINE, OFFLINE_HINT)
+            )
         session = self._open_session()
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None
@@ -523,20 +516,22 @@ def network_hint() -> str:
     return "Set HTTPS_PROXY if you use a proxy, or UV_DEFAULT_INDEX if you use a mirror"
 
 
-def _find_cause(error: Exception) -> Cause:
+def _find_cause(error: Exception) -> tuple[str, str]:
     from requests.exceptions import ProxyError, SSLError, Timeout
 
     text = str(error)
     match error:
         case UnicodeError():
-            return Cause("it redirected to an invalid URL", "Check the URL")
+            return "it redirected to an invalid URL", "Check the URL"
         case SSLError():
             return _UNTRUSTED
         case ProxyError() if "Tunnel connection failed" in text:
-            return Cause("the proxy refused the request", network_hint())
+            return "the proxy refused the request", network_hint()
         case ProxyError():
-            return Cause("the proxy cannot be reached", network_hint())
+            return "the proxy cannot be reached", network_hint()
         case Timeout() | TimeoutError():
-            hint = "Check the network connection, or HTTPS_PROXY"
-            return Cause("the request timed out", hint)
+            return (
+                "the request timed out",
+                "Check the network connection, or HTTPS_PROXY",
+            )
     return next(cause for sign, cause in _CAUSES.items() if sign in text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import environment_folder
 from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names
@@ -39,11 +40,6 @@ from gpuinstall.verify.kernel_run import (
     count_checks,
 )
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from gpuinstall.base.machine import Machine
 
 SILENT = Reporter()
 

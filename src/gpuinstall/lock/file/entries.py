@@ -19,7 +19,12 @@ from gpuinstall.base.location import (
 from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock.file.lock import find_given_file, parse_package_source
+from gpuinstall.lock.file.lock import (
+    Lock,
+    LockEntry,
+    find_given_file,
+    parse_package_source,
+)
 from gpuinstall.sources.gate import Entry, find_rejection, list_source_fixes
 from gpuinstall.sources.sources import Sources
 
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from gpuinstall.base.requirement import Requirement
-    from gpuinstall.lock.file.lock import Lock, LockEntry
 
 
 class LockGate(Value):

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.request import ANY_TORCH
+from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
     from gpuinstall.lock.file.entries import LockGate
 
 _VERSION = re.compile(r"-\d.*$")

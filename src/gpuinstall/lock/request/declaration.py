@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
@@ -39,6 +39,7 @@ from gpuinstall.lock.request.tools import (
     read_poetry_configuration,
 )
 from gpuinstall.sources.configuration import parse_uv_settings
+from gpuinstall.sources.provenance import SourceSetting
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
@@ -49,15 +50,7 @@ from gpuinstall.sources.requirements_file import (
     requirements_path,
     split_part,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.sources.provenance import SourceSetting
-    from gpuinstall.sources.uv_settings import UvSetting
-
-    Lines = Sequence[Requirement]
-
+from gpuinstall.sources.uv_settings import UvSetting
 
 _DECLARING = {
     "requirements.txt": "uv pip install -r requirements.txt",
@@ -518,7 +511,7 @@ def group_files_by_path(
 
 def reread_file(
     name: str,
-    lines: Lines,
+    lines: Sequence[Requirement],
     folder: Path,
     no_sources: Collection[str],
 ) -> RequirementsFile:

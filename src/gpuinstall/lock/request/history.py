@@ -22,14 +22,13 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import was_created_here
-from gpuinstall.lock.file.folder import read_lock_file
+from gpuinstall.lock.file.folder import FolderLocks, LockFile, read_lock_file
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuinstall.lock.file.folder import FolderLocks, LockFile
     from gpuinstall.lock.file.lock import Lock
 
 _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"

@@ -66,7 +66,7 @@ from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE
+from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE_HINT
 
 PYTHONS = 2
 """Maximum number of other Python versions to try."""
@@ -373,7 +373,7 @@ def _check_locked_torch(
             if silent:
                 error.why = silent.why
             if session.sourcing.offline:
-                error.hint = OFFLINE.hint
+                error.hint = OFFLINE_HINT
             files = [file.url for file in lock.files if file.package == "torch"]
             if not any(map(is_http_url, files)):
                 error.evidence = f"{lock.name} has torch from {join_names(files)}"

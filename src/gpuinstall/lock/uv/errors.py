@@ -19,7 +19,7 @@ from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.git import REFUSED
-from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, network_hint
+from gpuinstall.sources.web import LOGIN_HINT, OFFLINE_HINT, network_hint
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
@@ -159,7 +159,7 @@ _SYSTEM_ERRORS = (
         "|network was disabled|Network connectivity is disabled",
         "offline",
         "this run is offline, and the cache lacks a file that uv needs",
-        OFFLINE.hint,
+        OFFLINE_HINT,
     ),
     _ErrorPattern(
         r"(?s)Failed to download `\S+ @ (?P<address>[^`]+)`.*error sending request.*cause: (?P<cause>[^\n]+)",

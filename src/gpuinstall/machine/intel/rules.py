@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from gpuinstall.base.machine import Gpu
 from gpuinstall.base.vendors import INTEL
 from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Rules
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpuinstall.base.machine import Gpu
-
-    _Row = Mapping[str, Any]
+_Row = Mapping[str, Any]
 
 
 class IntelRules(Rules):

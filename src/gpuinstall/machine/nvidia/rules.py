@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.machine import Driver
+from gpuinstall.base.machine import Driver, Gpu
 from gpuinstall.base.values import replace
 from gpuinstall.base.vendors import NVIDIA
 from gpuinstall.base.versions import (
@@ -22,7 +22,6 @@ from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
     from gpuinstall.catalog.drivers import Drivers, Floor
 

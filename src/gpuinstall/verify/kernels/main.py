@@ -12,9 +12,10 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import all_gpus, bench, deep, quick
 from .context import (
@@ -29,9 +30,6 @@ from .context import (
     is_out_of_memory,
 )
 from .programs import create_program_check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_TEXT = 8000
 BUSY = (

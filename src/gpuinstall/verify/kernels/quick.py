@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .context import (
     WINOGRAD,
@@ -17,10 +18,6 @@ from .context import (
     call_if_supported,
     compute_tolerance,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 SIDE = 256
 HEADS, LENGTH, WIDTH = 4, 128, 64

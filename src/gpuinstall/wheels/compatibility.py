@@ -460,6 +460,8 @@ def reject_build(
 def can_load_with(torch: TorchNeeds, build: Build) -> bool | None:
     """Return whether a torch build exports a wheel's symbols, if known."""
     is_other_abi = (build.minor, build.backend.tag) in _OTHER_CXX_ABI
+    if torch.fits and not torch.judged:
+        return str(build.torch) in torch.fits
     if torch.kind == "ordinary" and is_other_abi:
         return False if torch.is_older_abi else None
     return torch.verdict(build.minor)

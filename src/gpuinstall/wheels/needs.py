@@ -192,7 +192,10 @@ class TorchNeeds(Value):
     oldest: str | None = None
     """The oldest known release that loads ``stable`` code."""
     fits: tuple[str, ...] = ()
-    """The minor releases in ``judged`` that load ``ordinary`` code."""
+    """The minor releases in ``judged`` that load ``ordinary`` code.
+
+    If ``judged`` is empty, these are the patch releases in the names of libraries.
+    """
     judged: tuple[str, ...] = ()
     is_older_abi: bool = False
     """Whether the code's symbols use the pre-C++11 ABI."""

@@ -8,6 +8,7 @@ from posixpath import basename
 from typing import NamedTuple
 
 from gpuinstall.base.values import asdict, replace
+from gpuinstall.base.versions import version_key
 from gpuinstall.wheels.gpu_code import FatbinCode, Fatbins
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
@@ -35,6 +36,7 @@ _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _PYTHON = re.compile(r"(?<=\.)(cpython-|cp|pypy)\d+t?(?=-)", re.ASCII)
 _TORCH = re.compile(r"(?<=torch)[-_]?\d+(?:[._]\d+)?", re.ASCII)
 """The release of torch in a library's name, such as ``_torch24-cuda.so``."""
+_TORCH_RELEASE = re.compile(r"torch_(\d+\.\d+\.\d+)\.so", re.ASCII)
 _CODE_ALONE = ".fatbin"
 _OF_GPUS = re.compile(r"cuda|cublas|cudnn|nccl|torch|\.fatbin|cubin", re.IGNORECASE)
 """Words in the names of files for GPUs."""
@@ -213,7 +215,7 @@ class PackageReader:
     ) -> WheelFacts:
         """Combine the needs and the GPU code read so far."""
         if self._is_per_torch:
-            needs = replace(needs, needs=(), torch=TorchNeeds("ordinary"))
+            needs = replace(needs, needs=(), torch=_find_named_torch(self._linked))
         wheel = self._wheel
         read = [self._code[name] for name in libraries]
         opens = {*needs.opens}.union(*(one.opens for one in read))
@@ -329,6 +331,12 @@ def has_library_per_torch(names: Iterable[str]) -> bool:
     """Return whether libraries differ only by the torch in their names."""
     libraries = {_PYTHON.sub("", name) for name in filter(_LIBRARY.fullmatch, names)}
     return len(libraries) > len({_TORCH.sub("", name) for name in libraries})
+
+
+def _find_named_torch(libraries: Iterable[str]) -> TorchNeeds:
+    """Return the torch releases in names such as ``_pytorch_2.2.1.so``."""
+    named = set(_TORCH_RELEASE.findall(" ".join(libraries)))
+    return TorchNeeds("ordinary", fits=tuple(sorted(named, key=version_key)))
 
 
 def _list_libraries(names: Iterable[str]) -> Collection[str]:

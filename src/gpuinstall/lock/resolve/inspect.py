@@ -317,9 +317,10 @@ class ResolutionInspector:
     def find_source_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield facts about sdists whose CUDA does not support the GPUs."""
         for package in find_sdists(resolution):
-            version = resolution.versions[package]
-            why = self.reject_cuda(package, parse_name_cuda(package), version)
-            if why:
+            for version in self.index.find_source_versions(package):
+                why = self.reject_cuda(package, parse_name_cuda(package), version)
+                if why is None:
+                    continue
                 message = f"{package} {version} {why.message}"
                 yield Fact(package, version, message, frozenset())
 

@@ -378,6 +378,13 @@ class PackageIndex:
                 newest[requirement.name] = max(allowed)
         return newest
 
+    def find_source_versions(self, package: str) -> list[str]:
+        """Return the versions of a package with an sdist."""
+        page = self.session.find_page_if_reachable(package)
+        return (
+            [str(one.version) for one in parse_sources(page, package)] if page else []
+        )
+
     def _read_program_page(self, name: str) -> Page | None:
         # Only uv applies dates and resolution modes.
         if not self.session.sources.selects_latest:

@@ -177,7 +177,9 @@ def _create_project(
     # A release that does not run must not be replaced by a source build, whose
     # code was not inspected.
     inspected = {
-        fact.package for fact in known.facts.values() if fact.excludes or fact.requires
+        fact.package
+        for fact in known.facts.values()
+        if fact.wheel and (fact.excludes or fact.requires)
     }
     return ResolverProject(
         requirements=_order_requirements(resolver_input, known, index),

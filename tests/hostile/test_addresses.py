@@ -114,8 +114,10 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize(("requires", "status"), [((), 0), (("torch<1",), 3)])
-@pytest.mark.parametrize("form", LINKS)
+@pytest.mark.parametrize(
+    ("form", "requires", "status"),
+    [("link", (), 0), ("base", (), 0), ("json", ("torch<1",), 3)],
+)
 def test_host_behind_project_index_is_reported(here, tmp_path, form, requires, status):
     files = serve_wheels(tmp_path, "files", requires)
     text = LINKS[form].format(url=files.url)

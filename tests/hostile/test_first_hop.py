@@ -68,6 +68,7 @@ def test_submodule_outside_the_list_is_refused(wary, trusted, other, tmp_path):
     assert other.log == []
 
 
+@pytest.mark.heavy
 def test_submodule_is_fetched_after_its_host_is_listed(wary, trusted, other, tmp_path):
     files = FILES | {"backend.py": CHECK.join(("import os\n", BACKEND))}
     commit(tmp_path / "trusted" / "tool", files, submodule(f"{other.url}/sub/.git"))
@@ -84,6 +85,7 @@ def test_submodule_is_fetched_after_its_host_is_listed(wary, trusted, other, tmp
     assert other.log
 
 
+@pytest.mark.heavy
 def test_submodule_of_a_submodule_is_refused(wary, trusted, other, tmp_path):
     inner = tmp_path / "trusted" / "inner"
     commit(inner, {"a.txt": "x"}, submodule(f"{other.url}/sub/.git"))
@@ -158,6 +160,7 @@ def test_file_required_by_url_is_requested_and_refused(wary, trusted, other, tmp
     assert other.log
 
 
+@pytest.mark.heavy
 def test_build_requirement_by_url_is_requested(wary, trusted, other, tmp_path):
     build = BUILD.replace("[]", f'["x @ {other.url}/x-1.0-py3-none-any.whl"]', 1)
     commit(tmp_path / "trusted" / "tool", FILES | {"pyproject.toml": PROJECT + build})
@@ -169,6 +172,7 @@ def test_build_requirement_by_url_is_requested(wary, trusted, other, tmp_path):
     assert other.log, "docs/trust.md says that uv cannot be told to refuse it"
 
 
+@pytest.mark.heavy
 def test_redirect_of_a_file_is_followed(wary, other):
     first = Host(
         "redirecting",

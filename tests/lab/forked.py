@@ -6,10 +6,12 @@ a module in the working folder, a signal) use ``tests.frozen.GPUINSTALL`` instea
 ``python -m tests.lab.forked FD`` is the process that forks, with a socket.
 """
 
+import ast
 import atexit
 import gc
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,7 +21,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, NoReturn
 
 from gpuinstall.base.process import Finished
@@ -32,6 +34,8 @@ STUCK_S = 120.0
 """The time limit of a command in seconds, on a busy machine."""
 APART = (".kernels", "_child", "pytest_plugin")
 """Variables of other programs' loaders."""
+COMMAND = "lock -q torch==2.14.1 --offline"
+"""A command that compiles many regular expressions."""
 LATE = (
     "filecmp",
     "html.parser",
@@ -172,6 +176,7 @@ def prepare():
     disk.play()
     own_gpus.play()
     read_data()
+    compile_patterns()
     gc.freeze()
 
 
@@ -188,6 +193,28 @@ def read_data():
                     reader()
     find_gpu("RTX 4090")
     classify("RuntimeError: CUDA error: no kernel image is available for execution")
+
+
+def compile_patterns():
+    """Compile the regular expressions of a command for all commands."""
+    from gpuinstall.cli.main import run_command_line
+
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        with Path(os.devnull).open("r+") as nothing, TemporaryDirectory() as folder:
+            for number in range(3):
+                os.dup2(nothing.fileno(), number)
+            os.chdir(folder)
+            os.environ.update(HOME=folder, XDG_CACHE_HOME=folder)
+            run_command_line(COMMAND.split())
+        patterns = [(one, flags) for _, one, flags in vars(re)["_cache"]]
+        os.write(writing, repr(patterns).encode())
+        os._exit(0)
+    os.close(writing)
+    vars(re)["_MAXCACHE"] = 2000
+    with os.fdopen(reading) as told:
+        for pattern, flags in ast.literal_eval(told.read()):
+            re.compile(pattern, flags)
 
 
 if __name__ == "__main__":

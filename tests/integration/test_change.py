@@ -64,15 +64,6 @@ def wait_until_asked(stand_in, running, ending=""):
         assert running.poll() is None, running.communicate()
 
 
-def test_unchanged_torch_is_not_downloaded_again(project, stand_in):
-    stand_in.forget()
-    project.succeed("install", "cowsay")
-    project.succeed("remove", "cowsay")
-    asked = {request.path for request in stand_in.log}
-    torch = [path for path in asked if "torch-2" in path and path.endswith(".whl")]
-    assert torch == []
-
-
 @pytest.mark.heavy
 def test_concurrent_pip_change_is_detected(project, stand_in):
     stand_in.default.pace = 0.3

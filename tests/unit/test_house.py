@@ -288,15 +288,6 @@ def test_inspection_version_matches_inspection_code():
     )
 
 
-def test_import_cycles_are_found_from_any_module():
-    assert find_import_cycles(
-        {"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}
-    ) == [
-        ["b", "c"],
-        ["e", "f"],
-    ]
-
-
 LAYERS = ("lock.file", "lock.request", "lock.uv", "lock.resolve", "lock")
 """The layers of the lock package; each imports only earlier ones."""
 

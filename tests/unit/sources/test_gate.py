@@ -2,7 +2,6 @@
 
 import ast
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,7 +21,7 @@ from gpuinstall.sources.requirements_file import (
     expand_variables,
 )
 from tests.lab.parsed import constrained, required, written
-from tests.lab.source import SOURCE, dotted
+from tests.lab.source import modules
 from tests.unit.lock.wheels_here import resolver_project
 
 URL = "https://stranger.example/x-1-py3-none-any.whl"
@@ -35,26 +34,17 @@ CALLS = {
 """Functions that pass texts to uv or create parsed values, by caller."""
 
 
-def calls(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of functions called with arguments."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (node.args or node.keywords):
-            function = node.func
-            if isinstance(function, ast.Attribute):
-                yield function.attr
-            elif isinstance(function, ast.Name):
-                yield function.id
-
-
 def test_only_listed_modules_start_uv():
     doors = set[str]().union(*CALLS.values())
-    found = {}
-    for path in SOURCE.rglob("*.py"):
-        text = path.read_text("utf-8")
-        if any(door in text for door in doors):
-            found[dotted(path)] = doors.intersection(calls(ast.parse(text)))
+    found: dict[str, set[str]] = {}
+    for name, module in modules().items():
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and (node.args or node.keywords):
+                called = ast.unparse(node.func).rpartition(".")[2]
+                if called in doors:
+                    found.setdefault(name, set()).add(called)
 
-    assert {name: names for name, names in found.items() if names} == CALLS
+    assert found == CALLS
 
 
 @pytest.mark.parametrize("text", [f"x @ {URL}", URL, GIT, "x @ ./x", "-e ./x"])

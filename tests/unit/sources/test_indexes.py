@@ -1,11 +1,7 @@
 """Indexes in pip's configuration files."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuinstall.base import uv
 from gpuinstall.base.process import observe_commands
@@ -54,12 +50,6 @@ def test_pip_section_install_precedes_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
     settings = parse_pip_file(text, PIP_FILE, FOLDER)
     assert written(settings) == [("--index-url", "https://install.example")]
-
-
-@given(st.text())
-def test_arbitrary_pip_configuration_is_parsed_or_rejected(text):
-    with suppress(ValueError):
-        assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), list)
 
 
 def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):

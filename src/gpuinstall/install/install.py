@@ -70,7 +70,6 @@ from gpuinstall.install.proof import (
     run_kernels,
     update_verification,
 )
-from gpuinstall.install.selection import select_lock
 from gpuinstall.install.state import (
     Action,
     InstallOptions,
@@ -214,6 +213,8 @@ def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
     Raises:
         GpuInstallError: The installation would fail before the download.
     """
+    from gpuinstall.install.selection import select_lock
+
     venv = project.paths.venv
     check_finished(environment_folder(options.python) if options.python else venv)
     state = read_state(project, options)
@@ -227,9 +228,13 @@ def _select(
     state: InstallState, project: Project
 ) -> tuple[InstallState, CompatibleLock]:
     """Select a lock file, again if a GPU kernel shows a driver problem."""
+    if state.fit and state.is_installed:
+        return state, state.fit
+    from gpuinstall.install.selection import select_lock
+
     selected, fit = select_lock(state, project)
     existing = state.existing
-    if selected.is_installed or not existing.is_verified:
+    if not existing.is_verified:
         return selected, fit
     # A torch that the change keeps is already verified.
     if "torch" in package_change(existing, fit).comes:

@@ -88,7 +88,7 @@ FILES = {
         """viewer = {{ index = "corp", marker = "sys_platform != 'linux'" }}""",
     ),
 }
-QUICK = {"alternatives", "torch by Python", "an index by system"}
+QUICK = {"alternatives"}
 COMPARED = {"torch", "painter", "viewer", "studio"}
 
 

@@ -2,11 +2,9 @@
 
 import ast
 import re
-import shlex
 from functools import cache
 from itertools import chain
 
-import click
 from tools.docs import walk_commands
 
 from gpuinstall.base.advice import expand_hint
@@ -166,24 +164,6 @@ def test_retry_hints_expand_to_valid_commands():
         for command in expand_hint(line, install, options=options)
     ]
     assert {line: fault for line in written if (fault := check_hint_line(line))} == {}
-
-
-def test_hint_checker_accepts_every_gpuinstall_command():
-    lines = []
-    for words, command in walk_commands():
-        needs = [_needed(each) for each in command.params if each.required]
-        if not isinstance(command, click.Group) or command.invoke_without_command:
-            lines.append(shlex.join(["gpuinstall", *words, *chain(*needs)]))
-
-    assert {line: fault for line in lines if (fault := check_hint_line(line))} == {}
-
-
-def _needed(parameter):
-    """Return command-line arguments that set a parameter."""
-    is_choice = isinstance(parameter.type, click.Choice)
-    value = parameter.type.choices[0] if is_choice else "needed"
-    is_argument = isinstance(parameter, click.Argument)
-    return [value] if is_argument else [parameter.opts[0], value]
 
 
 def test_commands_in_story_output_are_valid():

@@ -2,7 +2,6 @@
 
 import pytest
 from tools.language import check_files
-from tools.prose import read_passages
 
 
 def found(tmp_path, monkeypatch, name, text):
@@ -52,10 +51,3 @@ def test_long_or_split_docstring_summary_is_reported(tmp_path, monkeypatch):
         (4, "summary line has 81 columns; the limit is 79"),
         (6, "D400 First line should end with a period"),
     ]
-
-
-def test_consecutive_comments_are_joined(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text("# a\n# b\nx = 1  # c\n\n# d\n")
-
-    assert [each.text for each in read_passages(file)] == ["a\nb\nc", "d"]

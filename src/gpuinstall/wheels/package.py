@@ -43,7 +43,6 @@ _OF_GPUS = re.compile(r"cuda|cublas|cudnn|nccl|torch|\.fatbin|cubin", re.IGNOREC
 _TRIED = 4
 """The number of libraries to read in part per wheel, largest first."""
 _PROGRAM = re.compile(r"(?!.*\.dist-info/)([^/]+/)*[\w+-]+", re.ASCII)
-_HEADER = 4 << 10
 _LEAST_PROGRAM = 8 << 10
 """The minimum size of a program, unlike scripts and licenses."""
 _LITTLE = 16 << 20
@@ -101,7 +100,6 @@ class PackageReader:
             cuda: The CUDA version of torch.
         """
         self._wheel = wheel
-        self._package = package
         self._may_have_code = may_have_code
         self._tables = TableCache(wheel)
         self._has_runtime = any(map(_RUNTIME.search, wheel.members))
@@ -354,7 +352,7 @@ def _find_programs(wheel: WheelReader) -> Iterator[str]:
         if (
             is_large
             and _PROGRAM.fullmatch(name)
-            and wheel.read_beginning(name, _HEADER)[:4] == b"\x7fELF"
+            and wheel.read_beginning(name, _LEAST_PROGRAM)[:4] == b"\x7fELF"
         ):
             yield name
 

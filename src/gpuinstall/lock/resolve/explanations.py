@@ -205,14 +205,10 @@ class ResolutionExplanation:
 
     def _find_versions_without_torch(self) -> Mapping[str, str]:
         """Return the versions without torch, if only torch may limit them."""
-        facts = self._known.facts.values()
-        is_limited = any(one.excludes for one in facts)
+        is_limited = any(one.excludes for one in self._known.facts.values())
         if is_limited or self._index.find_demands("torch", self._versions):
             return {}
-        versions = find_versions_without_torch(self._resolver)
-        return {
-            name: versions[name] for name in versions if not is_library_of_torch(name)
-        }
+        return find_versions_without_torch(self._resolver)
 
     def _explain_older_release(
         self, package: str, selected: Version, newest: Version
@@ -674,7 +670,9 @@ def find_versions_without_torch(resolver: Resolver) -> Mapping[str, str]:
         return {}
     without = run_uv_without_facts(resolver_input, resolver.index, added=())
     versions = {} if isinstance(without, Conflict) else list_versions(without.packages)
-    return {} if "torch" in versions else versions
+    if "torch" in versions:
+        return {}
+    return {name: versions[name] for name in versions if not is_library_of_torch(name)}
 
 
 def remove_marker(requirement: Requirement) -> Requirement:

@@ -33,7 +33,7 @@ def project(workshop, stand_in_folder, play):
 def installed(project, *option):
     """Return the version of alpha that ``run`` imports."""
     code = "import importlib.metadata as m; print(m.version('alpha'))"
-    done = project.started("run", *option, "python", "-c", code)
+    done = project.run("run", *option, "python", "-c", code)
     return done.out.strip() or done.err
 
 

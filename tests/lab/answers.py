@@ -37,24 +37,11 @@ def play():
     folder = os.environ.get(FOLDER)
     if not folder:
         return
-    from gpuinstall.base import uv
     from gpuinstall.machine import source
     from gpuinstall.machine.nvidia import libraries, preflight
 
     for module in (source, libraries, preflight):
         vars(module)["run_children"] = partial(answers, Path(folder))
-    vars(uv)["_query"] = partial(answer_cache, vars(uv)["_query"])
-
-
-def answer_cache(
-    query: Callable[..., str],
-    words: Sequence[str],
-    variables: frozenset[tuple[str, str]],
-) -> str:
-    """Return the cache folder that a variable contains, or query uv."""
-    folder: str = dict(variables).get("UV_CACHE_DIR", "")
-    is_known = list(words) == ["cache", "dir"] and Path(folder).is_absolute()
-    return folder if is_known else query(words, variables)
 
 
 def answers(

@@ -87,6 +87,8 @@ class Members(Value):
     """The packages that belong to a build of torch."""
     compiled_with: _Whole
     """The requirements that indicate GPU code in the requiring package."""
+    named_for_gpus: _Whole
+    """The names that indicate GPU code."""
     works_on_cpu: _Whole
     """The packages that run on the CPU if their GPU library does not load."""
     for_cpu_alone: _Whole

@@ -402,7 +402,9 @@ class ResolutionInspector:
         requested packages.
         """
         members = load_members()
-        uses_cuda = parse_name_cuda(package) or self.index.is_of_cuda_extra(package)
+        uses_cuda = members.named_for_gpus.fullmatch(package) is not None
+        uses_cuda = uses_cuda or bool(parse_name_cuda(package))
+        uses_cuda = uses_cuda or self.index.is_of_cuda_extra(package)
         # METADATA of torchcodec does not require torch.
         is_of_torch = package in self.resolver_input.catalog.family
         uses_cuda = (

@@ -62,11 +62,6 @@ CODE_LIMIT_OF_LOCK = 128 << 20
 """The maximum bytes of GPU code to read for one lock."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """Words that indicate GPU code in METADATA."""
-_NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
-"""Words in package names that indicate GPU code.
-
-In deepspeed-kernels and qoco-cuda 0.2.2, only the package name indicates GPU code.
-"""
 _REQUIRED = re.compile(r"[a-z0-9][\w.-]*", re.IGNORECASE | re.ASCII)
 """The name in a requirement."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
@@ -463,7 +458,7 @@ def _may_have_code(package: str, metadata: Message) -> bool:
     if (
         members.has_library(package)
         or parse_name_cuda(package)
-        or _NAMED.search(package)
+        or members.named_for_gpus.fullmatch(package)
     ):
         return True
     if package in members.stated:

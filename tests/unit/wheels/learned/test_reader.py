@@ -189,7 +189,11 @@ def test_cached_rows_are_not_read_again(reader, tmp_path):
     assert reader.bytes_read == rows[-1].bytes > 0
 
     again = replace(reader, rows={})
-    assert [*again.readings(own, CU130)] == rows
+    known = [
+        replace(row, learned=first.learned)
+        for row, first in zip(again.readings(own, CU130), rows, strict=True)
+    ]
+    assert known == rows
     assert again.bytes_read == reader.bytes_read
     assert again.code_bytes_read == reader.code_bytes_read
 

@@ -84,7 +84,8 @@ def test_small_changes_request_no_torch_pages(
     if not is_reachable:
         stand_in.torch.close()
         stand_in.r2.close()
-    for command in ("install numpy", "remove numpy", "install"):
+    upgrade = "install --upgrade numpy"
+    for command in ("install numpy", upgrade, "remove numpy", "install"):
         stand_in.forget()
         workshop.succeed(*command.split())
         log = (*stand_in.torch.log, *stand_in.r2.log)

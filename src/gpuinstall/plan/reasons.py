@@ -13,6 +13,7 @@ from gpuinstall.machine.vendors import find_vendor
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
     create_vendor_key,
+    evaluate_build,
     find_closest_build,
     select_gpus,
     sort_best_first,
@@ -436,7 +437,9 @@ def _list_common_warnings(build: Build, context: PlanContext) -> Iterator[Reason
     if preferred not in {None, build.backend} and not context.demand.backends:
         message = f"the request prefers {preferred}, but {build.backend} is selected"
         if any(
-            one.backend == preferred and one.torch in context.requested_torches
+            one.backend == preferred
+            and one.torch in context.requested_torches
+            and (preferred == CPU or not evaluate_build(one, context).reason)
             for one in context.builds
         ):
             message += f"; to force it: --backend {preferred}"

@@ -140,7 +140,10 @@ def _check_removable(name: str, request: Request) -> None:
                 "requested-elsewhere", f"{file} requires {name}", hint=hint
             )
     if name not in requirement_names(request.requirements):
-        requested = " ".join(map(str, request.requirements)) or "torch"
+        if not request.requirements:
+            message = f"{name} cannot be removed: this folder has no lock file"
+            raise UsageError("not-requested", message, hint="gpuinstall env list")
+        requested = " ".join(map(str, request.requirements))
         message = f"{name} is not in the request: {requested}"
         why = "dependencies are removed with the packages that require them"
         raise UsageError("not-requested", message, why=why)

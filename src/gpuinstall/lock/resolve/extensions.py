@@ -23,8 +23,9 @@ from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.base.versions import CPU, ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
     Extension,
@@ -93,6 +94,9 @@ class ExtensionChoice(Value):
     refusal: Reason | None = None
     """The reason why no file of the extension can run."""
 
+    silent: tuple[str, ...] = ()
+    """The hosts of sources that could not be reached."""
+
 
 class ExtensionChooser:
     """Selects a file for the builds, Python, and platform of a resolution."""
@@ -146,6 +150,10 @@ class ExtensionChooser:
     def _find_unsupported_gpu(self, extension: Extension) -> Reason | None:
         """Return the reason if no file of an extension supports a GPU."""
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
+        backends = {build.backend for build in self._resolver_input.builds}
+        if extension.lowest and backends == {CPU}:
+            need = f"{extension.name} requires a GPU of compute capability {lowest} or newer"
+            return Reason("no-code", f"{need}, and the target cpu has none")
         for _, gpu in self._resolver_input.gpus:
             capability = gpu.compute_capability
             if capability and capability < lowest:
@@ -456,6 +464,7 @@ def choose_prebuilt(
         requirement: The requirement of the extension.
     """
     chooser = ExtensionChooser(resolver_input, make_reader(session).readings)
+    silent: list[str] = []
 
     def files() -> Iterator[ExtensionFile]:
         places = [
@@ -465,6 +474,7 @@ def choose_prebuilt(
         listing = list_files(
             extension, places, session.find_listed_sources(), session.client
         )
+        silent.extend(listing.silent)
         for host in listing.silent:
             message = f"its {extension.name} files are not considered"
             session.reporter.warn(f"{host} is unreachable: {message}")
@@ -480,7 +490,7 @@ def choose_prebuilt(
                 yield replace(file, wheel=replace(wheel, sha256=sha256))
 
     # The generator is lazy: if no file supports the GPU, it reads no page.
-    return chooser.choose(extension, files())
+    return replace(chooser.choose(extension, files()), silent=tuple(silent))
 
 
 def check_compilation(
@@ -516,9 +526,10 @@ def check_compilation(
     if not extension.unclaimed:
         command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
         hint += f"\n{command}   # {', '.join(words)}"
+    outcome = "was found" if choice.silent else "runs here"
     raise NoBuildError(
         "no-prebuilt-extension",
-        f"no prebuilt wheel of {name} runs here",
+        f"no prebuilt wheel of {name} {outcome}",
         why=_explain_no_file(extension, choice),
         hint=hint,
     )
@@ -531,6 +542,9 @@ def _explain_no_file(extension: Extension, choice: ExtensionChoice) -> str:
         for row in reversed(choice.rejected)
         if row.reason.code != _OTHER_PLATFORM
     }
+    if not rows and choice.silent:
+        hosts = join_names(choice.silent)
+        return f"{hosts} cannot be reached, and the other sources have no file for it"
     if not rows:
         names = [source.id for source in extension.sources]
         return f"no file was found in {' or '.join(names) or 'any source'}"

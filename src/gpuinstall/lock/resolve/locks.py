@@ -97,17 +97,17 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package in ``moving`` is in no lock.
     """
+    is_whole = upgrade or not requests[0].catalog.family.isdisjoint(moving)
     # uv rejects --refresh offline.
     if (upgrade or moving) and not session.sourcing.offline:
-        is_whole = upgrade or not requests[0].catalog.family.isdisjoint(moving)
         session.client.renewed = frozenset({ALL_PACKAGES} if is_whole else moving)
         session.outdated.add(INDEX_PAGES)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
     outcome: Resolutions | Conflict = []
     live = requests
-    if not (upgrade or moving):
-        outcome = _resolve_with_locked_torch(requests, locks, session)
+    if not is_whole:
+        outcome = _resolve_with_locked_torch(requests, locks, moving, session)
     if not outcome:
         live, unreachable = add_live_builds(requests, session)
         if unreachable:
@@ -143,7 +143,10 @@ def resolve_locks(
 
 
 def _resolve_with_locked_torch(
-    requests: Requests, locks: Sequence[Lock], session: Session
+    requests: Requests,
+    locks: Sequence[Lock],
+    moving: Collection[str],
+    session: Session,
 ) -> Resolutions:
     """Resolve without pages of the torch family, or return an empty list.
 
@@ -161,7 +164,7 @@ def _resolve_with_locked_torch(
         suppress(GpuInstallError),
     ):
         live, _ = add_live_builds(limited, session)
-        alternatives = create_locked_alternatives(live, locks, (), upgrade=False)
+        alternatives = create_locked_alternatives(live, locks, moving, upgrade=False)
         strict = [replace(one, keeps_torch=True) for one in alternatives]
         outcome = _resolve_first(live, strict, session, live)
     if isinstance(outcome, Conflict):

@@ -253,7 +253,7 @@ def suggest_request_without(
         if one.name not in omitted:
             words += ["-e", one.url or ""] if one.editable else [one.text]
     if not lock_request.builds_here or len(words) > MOST_WORDS:
-        return f"Run it again without {package}"
+        return f"Run it again without {package}" + (f", with {torch}" if torch else "")
     command = join_command(["gpuinstall", "install", "--only", *(words or ["torch"])])
     return f"{command}   # installs everything except {package}"
 

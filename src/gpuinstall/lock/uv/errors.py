@@ -429,7 +429,7 @@ def _create_unlisted_error(package: str, cause: str) -> GpuInstallError:
     if package in load_catalog().family:
         return InstallationError(
             FAMILY_UNLISTED,
-            f"{package} is a PyTorch package, but no source of PyTorch packages lists it",
+            f"{package} is a PyTorch package, but no source of PyTorch packages has a wheel for this target",
             why=cause,
             hint=f"Request {package} too, to install it from the default index",
         )

@@ -34,7 +34,11 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
-from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    requirement_names,
+)
 from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.version import RUNNING_PYTHON
@@ -298,8 +302,14 @@ def _name_settings(
         if one.name in mentioned and one.origin.is_in_file
     )
     error.evidence = join_names([*named]) or None
-    if error.code == FAMILY_UNLISTED and project.sources.exclude_newer:
-        error.hint = "Set exclude-newer to a later date"
+    if error.code == FAMILY_UNLISTED:
+        package = error.message.partition(" ")[0]
+        if project.sources.exclude_newer:
+            error.hint = "Set exclude-newer to a later date"
+        elif package in requirement_names(project.requirements):
+            error.hint = (
+                "Run it again with another --python, or request another version"
+            )
     if "Wheels are required" in message:
         for setting in project.sources.uv:
             if setting.key in {"no-build", "no-build-package"}:

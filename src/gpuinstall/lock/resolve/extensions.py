@@ -25,7 +25,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU, ComputeCapability
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
     Extension,
@@ -41,6 +41,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
+    KnownBuild,
     format_build_needs,
     load_known_builds,
     needs_older_torch,
@@ -150,9 +151,10 @@ class ExtensionChooser:
     def _find_unsupported_gpu(self, extension: Extension) -> Reason | None:
         """Return the reason if no file of an extension supports a GPU."""
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
-        backends = {build.backend for build in self._resolver_input.builds}
-        if extension.lowest and backends == {CPU}:
-            need = f"{extension.name} requires a GPU of compute capability {lowest} or newer"
+        known = load_known_builds().get(extension.name, KnownBuild())
+        is_for_gpus = extension.lowest or known.compiles == "gpu"
+        if is_for_gpus and self._resolver_input.plan.status == "cpu":
+            need = f"{extension.name} requires an NVIDIA GPU"
             return Reason("no-code", f"{need}, and the target cpu has none")
         for _, gpu in self._resolver_input.gpus:
             capability = gpu.compute_capability

@@ -245,9 +245,8 @@ def check_builds(
 def format_build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
     """Yield the compilers and the memory that a build needs, for messages."""
     if known.compiles:
-        if backend.kind == "cuda":
-            yield f"with nvcc from CUDA {backend.version}"
-        yield "a C++ compiler"
+        nvcc = f"nvcc from CUDA {backend.version}, " if backend.kind == "cuda" else ""
+        yield f"with {nvcc}a C++ compiler"
         yield f"{known.gib_per_job} GB of memory per job (MAX_JOBS)"
     if known.note:
         yield known.note

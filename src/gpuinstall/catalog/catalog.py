@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from packaging.version import Version
 
 from gpuinstall.base.codec import Words, WordSet
-from gpuinstall.base.machine import Machine, platform_processor
+from gpuinstall.base.machine import Gpu, Machine, platform_processor
 from gpuinstall.base.requirement import Constraint, parse_constraint
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU, Backend
+from gpuinstall.base.versions import CPU, Backend, ComputeCapability
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -214,6 +214,13 @@ class CudaName(Value):
     major: int
     names: Mapping[int, str]
     """The name of the package or extra for each CUDA major version."""
+    lowest: str | None = None
+    """The lowest compute capability that its releases support."""
+
+    def may_support(self, gpus: Iterable[Gpu]) -> bool:
+        """Return whether a release may run on the GPUs."""
+        lowest = ComputeCapability.parse(self.lowest or "0.0")
+        return all((gpu.compute_capability or lowest) >= lowest for gpu in gpus)
 
 
 class Companion(Value):

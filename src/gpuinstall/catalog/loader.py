@@ -79,7 +79,7 @@ def _load_cuda_names() -> Mapping[str, CudaName]:
         first = {int(major): row[major][0] for major in majors}
         for major in majors:
             for name in row[major]:
-                cuda_names[name] = CudaName(int(major), first)
+                cuda_names[name] = CudaName(int(major), first, row.get("lowest"))
     return cuda_names
 
 

@@ -119,8 +119,9 @@ def _find_silent_index(plan: Plan) -> Iterator[Reason]:
 
 def _replace_relax_line(fix: str, machine: Machine) -> str:
     """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
-    line = _format_dry_run(machine, "--relax")
-    return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
+    line = f"{_format_dry_run(machine, '--relax')}{NOTE}"
+    pattern = rf"(?m)^{RELAX}: (.*) that runs here"
+    return re.sub(pattern, lambda found: f"{line}{found[1]} in the catalog", fix)
 
 
 def _format_dry_run(machine: Machine, *options: str) -> str:

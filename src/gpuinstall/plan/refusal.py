@@ -97,8 +97,10 @@ def refuse_request(
         *fixes,
         rejected=list_rejections(failure.rejected),
     )
-    # If a relaxed request uses the GPUs, do not suggest the CPU build.
-    return refusal if relaxed else suggest_cpu_build(refusal, original, attempt)
+    # If a relaxed request uses the GPUs, or a package has only GPU code, do not suggest the CPU build.
+    if relaxed or conflict.context.cuda_names:
+        return refusal
+    return suggest_cpu_build(refusal, original, attempt)
 
 
 def _find_missing_companion(
@@ -428,11 +430,13 @@ def _format_change(
         return f"Run it again with torch=={build.torch}"
     other = "torch" if limit.is_for_torch else None
     cuda_name = context.cuda_names.get(requirement.text)
-    if cuda_name and build.toolkit:
+    if cuda_name and build.toolkit and cuda_name.may_support(context.gpus):
         other = cuda_name.names.get(build.toolkit[0])
     if other and not isinstance(requirement, Constraint):
         return f"Write {other} instead of {limit.text}"
-    return f"Run it again without {limit.text}"
+    is_in_file = limit.origin.is_in_file
+    where = f"Without {limit.text} ({limit.origin})"
+    return where if is_in_file else f"Run it again without {limit.text}"
 
 
 def _find_fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:

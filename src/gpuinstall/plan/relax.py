@@ -117,7 +117,7 @@ def _create_request_for_torch(
     """
     requirements = []
     for requirement in request.requirements:
-        if requirement.name == "torch" and requirement.specifier:
+        if requirement.name == "torch" and not requirement.url:
             requirements.append(requirement.with_specifier(f"=={torch}"))
         elif requirement not in dropped:
             requirements.append(requirement)

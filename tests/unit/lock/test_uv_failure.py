@@ -68,6 +68,10 @@ LOGIN = """error: No solution found
 hint: An index URL (https://x/simple) could not be queried due to a lack of valid authentication credentials \
 (401 Unauthorized)
 """
+GONE = """error: Failed to download `x @ https://v.example/x.whl`
+  cause: Failed to fetch: `https://v.example/x.whl`
+  cause: HTTP status client error (403 Forbidden) for url (https://v.example/x.whl)
+"""
 NO_SPACE = "error: failed to write: No space left on device (os error 28)"
 POWER_CUT = """error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)
   Caused by: The wheel is invalid: Invalid Wheel-Version in `WHEEL` file: None
@@ -96,6 +100,13 @@ building: Any = explain_build_failure
         (resolving, f"error: {FETCH}timed out", "network", "v.example:8000 cannot be"),
         (installing, f"error: {FETCH}body ended", "network", "\nbody ended\n"),
         (resolving, GIT, "repository", "git ls-remote https://git.example/mcubes.git"),
+        # A URL is in no index.
+        (
+            resolving,
+            GONE,
+            "http-status",
+            "https://v.example/x.whl returned HTTP status 403",
+        ),
         (installing, NO_SPACE, "no-space", "UV_CACHE_DIR"),
         (installing, DENIED, "not-writable", "ls -ld .  "),
         (installing, DENIED_THERE, "not-writable", "ls -ld '/srv/a uv'   # "),
@@ -157,6 +168,22 @@ def test_failed_build_error_ends_with_cause(explain):
     assert any("fast.h: No such file" in line for line in lines)
     assert lines[-1] == "error: command 'cc' failed with exit code 1"
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("ModuleNotFoundError: No module named 'torch.utils'", "No module named"),
+        ("wheel_stub.error.InstallFailedError:", "downloads a wheel from NVIDIA"),
+    ],
+)
+def test_failed_build_does_not_blame_environment(output, why):
+    error = building(
+        f"Failed to build `a==1`\nThe build backend returned an error\n{output}"
+    )
+    assert why in error.why
+    assert "doctor" not in error.hint
+    assert "build tools" not in error.hint or "torch" in error.why
 
 
 def test_traceback_ends_with_error_without_password():

@@ -55,8 +55,8 @@ PINS_ALONE = 6
 MOST_PINS = 24
 """Maximum number of pins for which ``--relax`` is tried and suggested."""
 
-_OTHER_TORCH = rf"(?m)^(?:{RELAX}:|Write) .*\n?"
-"""Pattern for the lines of a fix that select another torch."""
+_OTHER_TORCH = rf"(?m)^(?:{RELAX}:|Write|Run it again with --target) .*\n?"
+"""Pattern for the lines of a fix that select another torch or target."""
 
 _REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE, TORCH_ADDED}
 """The codes of errors that other versions of pinned packages may avoid."""
@@ -100,13 +100,12 @@ def resolve_relaxed(
             for one in opened
         ]
     pins = _find_program_pins(opened)
-    alone = [(pin,) for pin in reversed(pins[-PINS_ALONE:])]
     with_wheels = frozenset(pin.name for pin in pins)
     # Another version with a wheel is better than building the pinned version.
     nothing = frozenset[str]()
     attempts: list[tuple[frozenset[str], Pins]] = [
         (nothing, ()),
-        *product((with_wheels, nothing), (*alone, pins)),
+        *product((with_wheels, nothing), _list_optional_pins(pins)),
     ]
     why = ""
     for wheels_only, optional in dict.fromkeys(attempts):
@@ -165,6 +164,12 @@ def suggest_changed_request(
             outcome = resolve(changed, Alternative(optional_pins=optional), quiet)
             if isinstance(outcome, Conflict):
                 continue
+            # Name the pin that --relax drops.
+            for alone in _list_optional_pins(optional)[:-1]:
+                nearer = resolve(changed, Alternative(optional_pins=alone), quiet)
+                if not isinstance(nearer, Conflict):
+                    outcome = nearer
+                    break
             dropped = join_names([*map(str, outcome[0].relaxed.values())])
             hint = f"Run it again with --relax: a resolution exists without {dropped}"
             if not optional:
@@ -173,15 +178,25 @@ def suggest_changed_request(
 
 
 def _remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) -> None:
-    """Remove another torch for one target from the fixes for several."""
+    """Replace another torch for one target in the fixes for several."""
     if len(requests) > 1:
-        refusal.hint = re.sub(_OTHER_TORCH, "", refusal.hint or "").strip()
+        hint = re.sub(_OTHER_TORCH, "", refusal.hint or "")
+        running = [one.label for one in requests if isinstance(one.outcome, Plan)]
+        if running:
+            options = " ".join(f"--target {label}" for label in running)
+            hint = f"Run it again with {options}: locks only these targets\n{hint}"
+        refusal.hint = hint.strip()
 
 
 def _find_program_pins(requests: Requests) -> Pins:
     family = requests[0].catalog.family
     limits = list_version_limits(requests[0].request)
     return tuple(one for one in limits if one.name not in family)
+
+
+def _list_optional_pins(pins: Pins) -> list[Pins]:
+    """Return the pins to drop, individual ones first, then all."""
+    return [*((pin,) for pin in reversed(pins[-PINS_ALONE:])), pins]
 
 
 def _separate_project_requirements(

@@ -139,9 +139,6 @@ class Resolver:
                 # Programs that do not use torch may share files with its packages.
                 known = known.without_shared_files()
             else:
-                if known.is_empty and not resolver_input.bounds:
-                    for failure in known.unbuildable.values():
-                        raise failure
                 return RefusedInput(outcome, known)
         message = (
             f"no compatible versions found after {TURNS} attempts: too many candidates "

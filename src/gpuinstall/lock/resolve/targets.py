@@ -11,16 +11,18 @@ from functools import partial
 
 from packaging.version import Version
 
-from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_names
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
+from gpuinstall.catalog.catalog import PAIRED
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.explanations import (
     ASSUMED_GLIBC,
+    MAX_LISTED,
     NO_CODE,
     TORCH_ADDED,
     ResolutionExplanation,
@@ -42,7 +44,11 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.resolve.run_uv import collect_pages, run_uv_without_facts
 from gpuinstall.lock.uv.edges import OWN_PACKAGES
-from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
+from gpuinstall.lock.uv.errors import (
+    Conflict,
+    find_failed_package,
+    find_mentioned_names,
+)
 from gpuinstall.lock.uv.project import UvLock
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.machine.protocol import Toolkit
@@ -224,8 +230,21 @@ def _create_plan(
 
 
 def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
-    """Return a conflict that mentions no virtual package."""
+    """Return a conflict that mentions no virtual package.
+
+    Raises:
+        InstallationError: A build failed, and no fact led to it.
+    """
     conflict = refused.conflict
+    if refused.known.is_empty and not resolver.resolver_input.bounds:
+        for failure in refused.known.unbuildable.values():
+            package = find_failed_package(failure)
+            newest = next(iter(resolver.index.find_releases(package)), None)
+            demand = Requirement.of(package, f">{newest}" if newest else "")
+            by_glibc = _explain_by_glibc(demand, resolver, failure)
+            if by_glibc:
+                return by_glibc
+            raise failure
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
     alone: UvLock | Conflict = conflict
@@ -389,7 +408,7 @@ def _explain_by_wheels(conflict: Conflict, resolver: Resolver) -> Conflict | Non
         *map(Requirement.of, index.newest_releases()),
         *(
             one
-            for one in index.list_demands()
+            for one in (*resolver_input.requirements, *index.list_demands())
             if find_mentioned_names(conflict.why, {one.name})
         ),
     ]
@@ -405,18 +424,59 @@ def _explain_by_wheels(conflict: Conflict, resolver: Resolver) -> Conflict | Non
                     hint=f"Run it again with --python {python}",
                 )
                 return Conflict(error)
-        wheel = index.find_wheel_for_newer_glibc(one.name, Version("0"), [one])
-        if wheel is None or not resolver_input.lock_request.is_glibc_assumed:
-            continue
-        glibc = find_required_glibc([(one.name, wheel.filename)])
-        error = NoBuildError(
-            ASSUMED_GLIBC,
-            f"{one.text} has no wheel for glibc {resolver_input.target.glibc}, which the lock assumes",
-            why=f"{one.name} {wheel.version} requires glibc {glibc}",
-            hint=f"Run it again with --glibc {glibc}",
+        explained = _explain_by_glibc(one, resolver) or _explain_by_source(
+            one, resolver
         )
-        return Conflict(error)
+        if explained:
+            return explained
     return None
+
+
+def _explain_by_source(demand: Requirement, resolver: Resolver) -> Conflict | None:
+    """Return a conflict if PyTorch's sources have only other versions."""
+    name = demand.name
+    if name in PAIRED or name not in resolver.index.names():
+        return None
+    listed = {wheel.version.public for wheel in resolver.index.find_wheels(name)}
+    versions = sorted(listed, key=Version, reverse=True)
+    if not versions:
+        return None
+    more = f" and {len(versions) - MAX_LISTED} more" * (len(versions) > MAX_LISTED)
+    error = NoBuildError(
+        "requirements-conflict",
+        f"no source of PyTorch packages ({resolver.resolver_input.catalog.torch_index}) "
+        f"has a wheel of {demand.text} for this target",
+        why=f"it has {name} {', '.join(versions[:MAX_LISTED])}{more}",
+        hint=f"Request one of these versions, or {name} without a version",
+    )
+    return Conflict(error)
+
+
+def _explain_by_glibc(
+    demand: Requirement, resolver: Resolver, failure: InstallationError | None = None
+) -> Conflict | None:
+    """Return a conflict if glibc excludes the wheels of a package.
+
+    Args:
+        demand: The requirement of the package.
+        resolver: The resolver of the target.
+        failure: The failed build of an sdist that uv selected instead, if any.
+    """
+    index = resolver.index
+    wheel = index.find_wheel_for_newer_glibc(demand.name, Version("0"), [demand])
+    if wheel is None:
+        return None
+    resolver_input = resolver.resolver_input
+    glibc = find_required_glibc([(demand.name, wheel.filename)])
+    message = f"{demand.text} has no wheel for glibc {resolver_input.target.glibc}"
+    hint = f"Use a distribution or a container with glibc {glibc} or newer"
+    if resolver_input.lock_request.is_glibc_assumed:
+        message += ", which the lock assumes"
+        hint = f"Run it again with --glibc {glibc}"
+    why = f"{demand.name} {wheel.version} requires glibc {glibc}"
+    if failure:
+        why += f", and {failure.message}"
+    return Conflict(NoBuildError(ASSUMED_GLIBC, message, why=why, hint=hint))
 
 
 def _explain_by_driver(conflict: Conflict, resolver: Resolver) -> Conflict | None:

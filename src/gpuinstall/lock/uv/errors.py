@@ -150,6 +150,13 @@ _SYSTEM_ERRORS = (
         "Check the path",
     ),
     _ErrorPattern(
+        r"(?s)`\S+ @ (?P<address>[^`]+)`.*HTTP status \w+ error \((?P<status>\d+)",
+        "http-status",
+        "{address} returned HTTP status {status}",
+        "Check the URL",
+        why="",
+    ),
+    _ErrorPattern(
         "HTTP status",
         "http-status",
         "a package index refused to serve a file that it lists",
@@ -388,7 +395,10 @@ def explain_build_failure(message: str) -> InstallationError | None:
     # Drop the lines after the last error.
     lines = lines[: last or None][-_LINES:] or [_BACKEND]
     evidence = "\n".join(lines)
-    known = next(iter(classify(evidence)), None)
+    # The torch of uv's isolated build is not the user's.
+    causes = [one for one in classify(evidence) if one.id != "F167"]
+    known = next(iter(causes), None)
+    why = known.title if known else lines[-1]
     name, _, place = package.partition(" @ ")
     name = name.partition("==")[0]
     hint = f"Request a version of {name} with a wheel, or install its build tools"
@@ -396,10 +406,13 @@ def explain_build_failure(message: str) -> InstallationError | None:
         hint = f"Copy all files of {name} to this machine, and install its build tools"
     if known and known.fix:
         hint = "\n".join(known.fix)
+    if "wheel_stub" in evidence:
+        why = "its sdist downloads a wheel from NVIDIA's index, which has none for this machine or is unreachable"
+        hint = f"Run it again without {name}, or for Linux or Windows"
     error = FailedBuildError(
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
-        why=known.title if known else lines[-1],
+        why=why,
         # Build output must not look like gpuinstall's output.
         evidence="\n".join(f"| {line}" for line in lines),
         hint=hint,

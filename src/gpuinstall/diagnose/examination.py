@@ -46,7 +46,6 @@ from gpuinstall.environments.records import (
 )
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.entries import LockGate
-from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.machine.prober import Preflight
 from gpuinstall.plan import Plan, choose
@@ -352,9 +351,6 @@ def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
     """Return a sort key for findings, most urgent first."""
     is_first = finding.blocking and finding.where == "machine"
-    # A lock with a conflict prevents every installation.
-    if finding.code == LOCK_IN_CONFLICT:
-        is_first = True
     return not is_first, not finding.blocking, ORDER.index(finding.where)
 
 

@@ -14,7 +14,6 @@ import tomli_w
 from packaging.pylock import Package, PackageArchive, Pylock
 from packaging.version import Version
 
-from gpuinstall.base.errors import LockError
 from gpuinstall.base.files import (
     has_text,
     leads_outside,
@@ -30,7 +29,6 @@ from gpuinstall.lock.file.fit import (
     find_best_lock,
 )
 from gpuinstall.lock.file.lock import (
-    LOCK_IN_CONFLICT,
     Lock,
     LockedFile,
     Record,
@@ -116,8 +114,8 @@ def write_locks(
     if not dry_run:
         check_writable(folder)
     session.sources.explain_ignored_settings(session.reporter)
-    kept = existing.by_target.values() if upgrade else _merge_locks(existing, session)
-    locked = [lock for lock in kept if lock and lock.is_from_gpuinstall]
+    kept = existing.valid if upgrade else existing.check()
+    locked = [lock for lock in kept if lock.is_from_gpuinstall]
     resolutions = resolve_locks(
         requests, session, locks=locked, moving=moving, upgrade=upgrade
     )
@@ -153,12 +151,7 @@ def _find_current_locks(
         The lock files, or an empty list if a lock file is missing or stale, or if
         their versions conflict.
     """
-    try:
-        locks = existing.check()
-    except LockError as error:
-        if error.code != LOCK_IN_CONFLICT:
-            raise
-        return []
+    locks = existing.check()
     current = []
     for one in requests:
         candidates = locks
@@ -181,22 +174,6 @@ def _find_current_locks(
         current.append(lock)
     has_one_python = len({lock.python for lock in current}) == 1
     return current if has_one_python and not find_version_conflicts(current) else []
-
-
-def _merge_locks(existing: FolderLocks, session: Session) -> Iterator[Lock]:
-    """Yield the existing locks, including both sides of a merge conflict.
-
-    Raises:
-        LockError: A lock file cannot be read.
-    """
-    for file in existing.files:
-        if file.error and not file.sides:
-            raise file.error
-        yield from file.sides
-        if file.error:
-            name = file.path.name
-            text = f"the requirements of both versions of {name}; git add {name}"
-            session.reporter.step("Merged", text)
 
 
 def _report_resolutions(

@@ -17,18 +17,13 @@ if TYPE_CHECKING:
 
 
 class LockFile(Value):
-    """A lock file, which may be malformed or have a merge conflict."""
+    """A lock file, which may be malformed."""
 
     path: Path
     text: str = ""
-    sides: tuple[Lock, ...] = ()
-    """The lock, or both sides of a merge conflict; empty if unreadable."""
+    lock: Lock | None = None
+    """The lock, or None if it cannot be read."""
     error: LockError | None = None
-
-    @property
-    def lock(self) -> Lock | None:
-        """The lock, unless it cannot be read or has a merge conflict."""
-        return None if self.error else self.sides[0]
 
 
 class FolderLocks(Value):
@@ -88,23 +83,12 @@ def read_folder_locks(folder: Path, own: Lock | None = None) -> FolderLocks:
 def read_lock_file(path: Path) -> LockFile:
     """Read a lock file, and keep the error if it cannot be read."""
     # The module is slow to import.
-    from gpuinstall.lock.file.lock import (
-        LOCK_IN_CONFLICT,
-        parse,
-        read_lock_text,
-        split_merge_conflict,
-    )
+    from gpuinstall.lock.file.lock import parse, read_lock_text
 
     text = ""
-    sides: tuple[Lock, ...] = ()
     try:
         text = read_lock_text(path)
         with hide_linked_text(path):
-            return LockFile(path, text, (parse(path.name, text),))
+            return LockFile(path, text, parse(path.name, text))
     except LockError as error:
-        if error.code == LOCK_IN_CONFLICT:
-            with suppress(LockError):
-                sides = tuple(
-                    parse(path.name, one) for one in split_merge_conflict(text)
-                )
-        return LockFile(path, text, sides, error)
+        return LockFile(path, text, error=error)

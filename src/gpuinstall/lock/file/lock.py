@@ -62,8 +62,6 @@ BUILD_FILES = "an archive or a folder's build file (pyproject.toml, setup.py, se
 
 _LONGEST_PATH = 4096
 """The maximum length of a path, in characters: Linux's PATH_MAX."""
-LOCK_IN_CONFLICT = "lock-in-conflict"
-
 _SEAL = "contents-digest"
 
 _RESTORE = (
@@ -72,12 +70,6 @@ _RESTORE = (
 
 PLACEHOLDER = "0" * 32
 """The prefix of placeholder hashes."""
-
-_CONFLICT = re.compile(
-    r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
-    re.MULTILINE | re.DOTALL,
-)
-"""A Git merge conflict: ours, the common base (with diff3), and theirs."""
 
 
 def _normalize_requirement(text: str) -> str:
@@ -616,11 +608,6 @@ def parse(name: str, text: str) -> Lock:
     except (PylockValidationError, MalformedError, UsageError) as error:
         raise _malformed_error(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
-        if len(split_merge_conflict(text)) > 1:
-            # `lock` also rewrites other locks in the folder with a merge conflict.
-            hint = "gpuinstall lock && git add -u 'pylock*.toml'   # locks the requirements of both versions"
-            message = f"{name} has unresolved merge conflicts"
-            raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed_error(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_from_gpuinstall=bool(own))
     _check_markers(lock)
@@ -692,15 +679,6 @@ def _check_file(lock: str, package: str, file: Any) -> None:
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fault = f"is not a PEP 751 lock: invalid sha256 for {package}"
         raise _malformed_error(lock, fault)
-
-
-def split_merge_conflict(text: str) -> tuple[str, ...]:
-    """Return both sides of a merge conflict, or the text if it has none."""
-    # Git for Windows may write CRLF line endings.
-    text = text.replace("\r\n", "\n")
-    if not _CONFLICT.search(text):
-        return (text,)
-    return _CONFLICT.sub(r"\g<1>", text), _CONFLICT.sub(r"\g<2>", text)
 
 
 class VersionChange(Value):

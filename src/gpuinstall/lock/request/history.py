@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
+_REVISION = r"(?m)^request-revision = (\d{1,9})$"
 
 
 def update_request(
@@ -172,12 +173,13 @@ def combine_recorded_requests(locks: FolderLocks) -> Request:
 
     If the locks differ, the requests with the latest revision are merged.
     """
-    requests = [
-        request
+    recorded = [
+        file.lock.record.to_request(file.path.name)
+        if file.lock
+        else _recover_request(file)
         for file in locks.files
-        for request in _find_recorded_requests(file)
-        if request.requirements
     ]
+    requests = [request for request in recorded if request.requirements]
     # A container image may contain the environment without the folder's locks.
     if locks.own and not requests:
         requests = [locks.own.record.to_request(locks.own.name)]
@@ -196,20 +198,15 @@ def combine_recorded_requests(locks: FolderLocks) -> Request:
     )
 
 
-def _find_recorded_requests(file: LockFile) -> list[Request]:
-    """Return the requests in a lock file: two if it has a merge conflict."""
-    requests = [lock.record.to_request(file.path.name) for lock in file.sides]
-    if len(requests) == 1:
-        return requests
-    if not requests:
-        inputs = "".join(re.findall(_INPUTS, file.text))
-        words = re.findall(r'"([^"\n]+)"', inputs)
-        with suppress(UsageError):
-            return [Request(tuple(map(parse_requirement, words)))]
-        return []
-    # Make the merged request newer than either side.
-    revision = max(request.revision for request in requests) + 1
-    return [replace(request, revision=revision) for request in requests]
+def _recover_request(file: LockFile) -> Request:
+    """Return the requirements in a malformed file, also of a merge."""
+    inputs = "".join(re.findall(_INPUTS, file.text))
+    words = re.findall(r'"([^"\n]+)"', inputs)
+    revisions = map(int, re.findall(_REVISION, file.text))
+    with suppress(UsageError):
+        requirements = tuple(map(parse_requirement, words))
+        return Request(requirements, revision=max(revisions, default=0))
+    return FOLDER_REQUEST
 
 
 def read_environment_lock(venv: Path) -> Lock | None:

@@ -510,8 +510,12 @@ class ResolutionExplanation:
         return list(dict.fromkeys(reasons))
 
     def _explain_exclusions(self) -> Iterator[Reason]:
-        for package, fact in self._find_newer_facts().items():
+        newer = self._find_newer_facts()
+        for package, fact in newer.items():
             version = self._versions.get(package)
+            if not version and newer.keys() & self._index.find_requirers(package):
+                # Only a release that has its own warning requires it.
+                continue
             instead = "other versions of the packages that require it are selected"
             if version:
                 unread = self._known.format_unread_releases(package, Version(version))
@@ -585,13 +589,17 @@ class ResolutionExplanation:
                 yield Reason("opens-libraries", message)
 
     def _report_unread(self, row: WheelRow) -> Iterator[Reason]:
-        """Report a wheel that was not inspected; yield it if requested."""
+        """Report a wheel that was not inspected.
+
+        Yield it if it is requested, or replaces a release that does not run.
+        """
         how = "inspected only in part" if row.depth else "not inspected"
         message = (
             f"{row.package} {row.version} may lack code for these GPUs: it was {how}, "
             "because the inspection limit was reached; test it on them"
         )
-        if row.package in self._resolver_input.requested:
+        is_requested = row.package in self._resolver_input.requested
+        if is_requested or self._known.find_excluded_versions(row.package):
             yield Reason("not-inspected", message)
         else:
             self._index.session.reporter.detail("Inspected", message)

@@ -291,9 +291,12 @@ def find_unsupported_gpus(
     if not at_fault:
         return (_PARTLY_READ if is_unknown else None), False
     names = " and ".join(at_fault)
-    verb = "has" if certain else "may have"
     compiled = next(iter(at_fault.values()))
-    reason = Reason("no-code", f"{verb} no code for {names}: {compiled}")
+    message = f"no code for {names}: {compiled}"
+    message = (
+        f"has {message}" if certain else f"may have {message}; test it on this GPU"
+    )
+    reason = Reason("no-code", message)
     return reason, bool(certain) and not _is_fast_path(row)
 
 
@@ -323,11 +326,11 @@ def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None
             lack = _Lack(
                 f"{code.library} is compiled for {' '.join(code.architectures)}"
             )
-            if code.library in row.unread:
-                lack = _Lack(f"the inspected part of {lack.text}", _UNREAD)
-            elif code_or_reason.code == "driver-too-old-for-ptx":
+            if code_or_reason.code == "driver-too-old-for-ptx":
                 # Only the CUDA major of PTX is certain.
                 lack = lack._replace(doubt=f"and {code_or_reason.message}")
+            elif code.library in row.unread:
+                lack = _Lack(f"the inspected part of {lack.text}", _UNREAD)
             elif _ALTERNATIVE.search(code.library) and not is_deciding:
                 lack = lack._replace(doubt="but it may work without this library")
             lacks.setdefault(stem, lack)

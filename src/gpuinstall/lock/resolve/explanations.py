@@ -54,6 +54,10 @@ MAY_NOT_RUN = "part-without-code"
 ASSUMED_GLIBC = "assumed-glibc"
 """The code of a warning that the assumed glibc excludes a release."""
 
+_OLD_DRIVER = "driver-too-old"
+_WITHOUT_GPU = "no-gpu"
+_WITHOUT_LIBRARY = "library-missing"
+
 MAX_LISTED = 3
 """Maximum number of sentences that a message lists."""
 
@@ -557,36 +561,47 @@ class ResolutionExplanation:
     def _find_doubtful_packages(self) -> Iterator[Reason]:
         """Yield warnings about packages that may not run on the machine."""
         inspector = self._resolver.inspector
-        results = map(inspector.inspected.get, self._resolution.wheels)
-        for result in filter(None, results):
-            row, rejection, warning = result.verdicts[self._resolution.torch]
-            # Packages with the same files have their own warning.
-            is_sharing = rejection and rejection.code == SHARED_FILES
-            reason = warning if is_sharing else rejection or warning
-            # A read limit prevented inspecting the wheel.
-            is_unread = not result.is_settled and row.depth < inspector.max_depth(
-                row.package, self._resolution
-            )
-            if reason and reason.code == "not-inspected":
-                is_unread, reason = True, None
-            why = reason.message if reason else self._explain_useless_cuda(row)
-            why = why or self._explain_missing_library(row)
-            if why:
-                remedy = self._describe_remedy(result, reason)
-                name = f"{row.package} {self._versions[row.package]}"
-                requirers = self._index.find_requirers(row.package, self._versions)
+        found = filter(None, map(inspector.inspected.get, self._resolution.wheels))
+        results = {one.row.package: one for one in found}
+        doubts = {name: self._find_doubt(one) for name, one in results.items()}
+        for package, result in results.items():
+            row, doubt = result.row, doubts[package]
+            requirers = self._index.find_requirers(package, self._versions)
+            if doubt is None:
+                pass
+            elif doubt.code == "not-inspected":
+                yield from self._report_unread(row)
+            elif not any(_is_implied(doubt, doubts.get(one)) for one in requirers):
+                remedy = self._describe_remedy(result, doubt, requirers)
+                name = f"{package} {self._versions[package]}"
                 if requirers:
                     name = f"{name} ({format_requirers(requirers)})"
-                yield Reason(MAY_NOT_RUN, f"{name} {why}{remedy}")
-            elif is_unread:
-                yield from self._report_unread(row)
+                yield Reason(MAY_NOT_RUN, f"{name} {doubt.message}{remedy}")
             has_gpu = not inspector.has_no_gpu
-            if has_gpu and row.opens and row.package in load_members().must_open:
+            if has_gpu and row.opens and package in load_members().must_open:
                 message = (
-                    f"{row.package} loads {row.opens[0]} by name: import torch first, "
+                    f"{package} loads {row.opens[0]} by name: import torch first, "
                     "or add the library's folder to LD_LIBRARY_PATH"
                 )
                 yield Reason("opens-libraries", message)
+
+    def _find_doubt(self, result: Compatibility) -> Reason | None:
+        """Return why a package may not run on the machine, if known."""
+        inspector = self._resolver.inspector
+        row, rejection, warning = result.verdicts[self._resolution.torch]
+        # Packages with the same files have their own warning.
+        is_sharing = rejection and rejection.code == SHARED_FILES
+        reason = warning if is_sharing else rejection or warning
+        if reason and reason.code != "not-inspected":
+            return reason
+        useless = self._explain_useless_cuda(row)
+        why = useless or self._explain_missing_library(row)
+        if why:
+            return Reason(_WITHOUT_GPU if useless else _WITHOUT_LIBRARY, why)
+        # A read limit prevented inspecting the wheel.
+        depth = inspector.max_depth(row.package, self._resolution)
+        is_unread = not result.is_settled and row.depth < depth
+        return Reason("not-inspected", "") if reason or is_unread else None
 
     def _report_unread(self, row: WheelRow) -> Iterator[Reason]:
         """Report a wheel that was not inspected.
@@ -604,25 +619,38 @@ class ResolutionExplanation:
         else:
             self._index.session.reporter.detail("Inspected", message)
 
-    def _describe_remedy(self, found: Compatibility, reason: Reason | None) -> str:
+    def _describe_remedy(
+        self, found: Compatibility, reason: Reason, requirers: Sequence[str]
+    ) -> str:
         """Return how a package with a warning can be used, if known."""
         row, members, builds = found.row, load_members(), self._index.builds()
+        is_misfit = reason.code not in {_WITHOUT_GPU, _WITHOUT_LIBRARY}
         toolkit = self._resolution.build.toolkit
         other = toolkit and rename_for_cuda(row.package, toolkit[0])
-        if reason and other and other != row.package:
-            extras = self._index.find_extras(other, self._resolution.wheels)
-            return next((f"; {extra} requires {other}" for extra in extras), "")
+        if is_misfit and other and other != row.package:
+            for extra in self._index.find_extras(other, self._resolution.wheels):
+                return f"; {extra} requires {other}"
         if members.works_on_cpu.fullmatch(row.package):
             usable = [one for one in builds if found.runs_with([one])]
             remedy = "; it works on the CPU"
-            if reason and usable:
+            if is_misfit and usable:
                 backend = builds[usable[0]].backend
                 remedy += f", and on the GPU with --backend {backend}"
-            elif reason:
+            elif is_misfit:
                 remedy += f", and {row.package} without a version may resolve to one for the GPU"
             return remedy
-        is_optional = members.is_optional(row.package, row.witness or "")
-        return "; it works without this library" if is_optional else ""
+        if members.is_optional(row.package, row.witness or ""):
+            return "; it works without this library"
+        if reason.code != _OLD_DRIVER:
+            return ""
+        _, required, *_ = (*requirers, row.package, "")
+        extras = {*self._index.find_extras(required, self._resolution.wheels)}
+        for program in self._resolver_input.programs:
+            for extra in extras.intersection(
+                f"{program.name}[{extra}]" for extra in program.extras
+            ):
+                return f"; update the driver, or omit the extra of {extra}"
+        return "; update the driver"
 
     def _explain_useless_cuda(self, row: WheelRow) -> str:
         """Return why a package for CUDA needs another target.
@@ -665,6 +693,12 @@ class ResolutionExplanation:
         if not names:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"
+
+
+def _is_implied(doubt: Reason, other: Reason | None) -> bool:
+    """Return whether the same doubt about a package that requires it suffices."""
+    is_same = other is not None and other.code == doubt.code
+    return is_same and doubt.code in {_OLD_DRIVER, _WITHOUT_GPU}
 
 
 def find_versions_without_torch(resolver: Resolver) -> Mapping[str, str]:

@@ -69,7 +69,9 @@ def read_config(folder: Path, groups: Collection[str] = ()) -> Request:
     except (OSError, ValueError) as error:
         # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
-        raise _malformed(f"cannot be read: {reason}", format_link_hint(error)) from None
+        raise _malformed(
+            f"cannot be read: {reason.rstrip(' :')}", format_link_hint(error)
+        ) from None
     with hide_linked_text(project):
         return parse_config(pyproject, version, groups)
 

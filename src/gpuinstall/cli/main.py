@@ -191,7 +191,10 @@ def _convert_usage_error(
 
         for word in arguments:
             hint = suggest_lock_command(Path(word)) or hint
-    return UsageError("usage", error.format_message(), hint=hint)
+    # click lists choices in lines, and suggests --help for an unknown option.
+    message = " ".join(error.format_message().split())
+    message = message.removesuffix(" Did you mean '--help'?")
+    return UsageError("usage", message, hint=hint)
 
 
 def _run_command(arguments: list[str]) -> int:

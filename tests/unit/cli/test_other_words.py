@@ -34,6 +34,18 @@ def test_add_and_uninstall_are_command_aliases(line, usage, capsys):
     assert capsys.readouterr().out.startswith(f"Usage: gpuinstall {usage} ")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("lock --wheels w", "No such option '--wheels'.\n"),
+        ("hook", "Missing argument '{pip|uv}'. Choose from: pip, uv\n"),
+    ],
+)
+def test_usage_error_is_one_line_without_help(line, message, capsys):
+    run_command_line(line.split())
+    assert message in capsys.readouterr().err
+
+
 def test_options_may_precede_the_command(capsys):
     for line in ("-q plan", "--offline --json plan", "-q env list", "-v lock check"):
         run_command_line([*line.split(), "--nope"])

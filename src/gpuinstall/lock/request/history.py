@@ -146,7 +146,7 @@ def _check_removable(name: str, request: Request) -> None:
             raise UsageError("not-requested", message, hint="gpuinstall env list")
         requested = " ".join(map(str, request.requirements))
         message = f"{name} is not in the request: {requested}"
-        why = "dependencies are removed with the packages that require them"
+        why = "only requested packages are removed by name"
         raise UsageError("not-requested", message, why=why)
 
 

@@ -264,12 +264,14 @@ class ProjectFile(Value):
 
     def _unknown_part_error(self, part: Part, where: str) -> UsageError:
         """Return the error of an unknown extra or group."""
-        hint = None
         other = Part("group", part.name)
+        own: Collection[str] = self.extras
         names: Collection[str] = self.group_names
         if part.kind == "group":
             other = Part("extra", part.name)
-            names = self.extras
+            own, names = names, own
+        options = [str(Part(part.kind, name)) for name in sorted(own)]
+        hint = f"Use {' or '.join(options)}" if options else None
         dynamic = self.project.get("dynamic", ())
         if part.name in names:
             hint = f"Use {other}"

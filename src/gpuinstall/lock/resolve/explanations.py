@@ -696,7 +696,7 @@ class ResolutionExplanation:
 
 
 def _is_implied(doubt: Reason, other: Reason | None) -> bool:
-    """Return whether the same doubt about a package that requires it suffices."""
+    """Return whether a doubt is the same as one about a requirer."""
     is_same = other is not None and other.code == doubt.code
     return is_same and doubt.code in {_OLD_DRIVER, _WITHOUT_GPU}
 

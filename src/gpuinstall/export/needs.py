@@ -13,7 +13,8 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
+from gpuinstall.base.vendors import BACKEND_ROWS
+from gpuinstall.base.versions import CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import load_other_chips, load_products
 from gpuinstall.export.pins import (
@@ -21,7 +22,7 @@ from gpuinstall.export.pins import (
     make_export_error,
     read_lock_backend,
 )
-from gpuinstall.lock.file.fit import CompatibleLock, check_lock
+from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS
@@ -107,9 +108,7 @@ def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
             machine.
     """
     kind = read_lock_backend(lock).kind
-    maker = None
-    if kind != CPU.kind:
-        maker = next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
+    maker = next((row.name for row in BACKEND_ROWS if row.kind == kind), None)
     needs = []
     for os, arch in find_lock_systems(lock):
         files = [(file.package, file.name) for file in lock.files]
@@ -123,7 +122,6 @@ def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
             glibc=glibc,
             gpus=tuple(_generate_known_gpus(maker, arch)),
         )
-        gpus = tuple(_find_gpu_needs(lock, machine, catalog))
         needs.append(
             MachineNeeds(
                 lock=sanitize(lock.name),
@@ -133,7 +131,7 @@ def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
                 arch=arch,
                 glibc=glibc,
                 maker=maker,
-                gpus=gpus,
+                gpus=tuple(_find_gpu_needs(lock, machine, catalog)),
             )
         )
     return needs
@@ -175,18 +173,20 @@ def _find_gpu_needs(
     if any(gpu.compute_capability for gpu in machine.gpus):
         drivers = list(catalog.drivers.list_thresholds(machine.os))
     oldest: dict[str, DriverVersion | None] = {}
-    for driver in drivers:
+    for driver in reversed(drivers):
         with_driver = replace(machine, driver=driver and Driver(driver))
         verdict = check_lock(lock, with_driver, Request(()), catalog)
-        running = verdict.gpus if isinstance(verdict, CompatibleLock) else ()
+        if isinstance(verdict, Rejection):
+            if oldest:
+                break  # Older drivers do not support the lock, either.
+            message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
+            raise make_export_error(message)
         for gpu in machine.gpus:
-            if gpu.index in running:
+            if gpu.index in verdict.gpus:
                 code = str(gpu.compute_capability or gpu.architecture)
-                oldest.setdefault(code, driver)
-    if not oldest and isinstance(verdict, Rejection):
-        message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
-        raise make_export_error(message)
-    for driver in dict.fromkeys(oldest.values()):
+                oldest.pop(code, None)  # keeps the order of drivers
+                oldest[code] = driver
+    for driver in reversed(dict.fromkeys(oldest.values())):
         codes = tuple(code for code, first in oldest.items() if first == driver)
         if driver is None:
             yield GpuNeeds(codes)

@@ -190,6 +190,7 @@ def test_missing_private_package_hint_omits_default_index():
     conflict = explain_failure(said, ["internal-pkg"])
     assert isinstance(conflict, Conflict)
     assert conflict.error.code == "package-unlisted"
+    assert conflict.unlisted == "internal-pkg"
     assert "default index" not in str(conflict.error.hint)
 
 

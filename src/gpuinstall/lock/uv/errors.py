@@ -236,6 +236,8 @@ class Conflict(Value):
     """
 
     error: GpuInstallError
+    unlisted: str | None = None
+    """The package that no source of PyTorch packages lists, if any."""
 
     @property
     def why(self) -> str:
@@ -302,9 +304,8 @@ def explain_failure(
         return error
     unlisted_package = min(find_mentioned_names(message, unlisted), default=None)
     if unlisted_package:
-        return Conflict(
-            _create_unlisted_error(unlisted_package, _format_message(message))
-        )
+        error = _create_unlisted_error(unlisted_package, _format_message(message))
+        return Conflict(error, unlisted_package)
     error = _find_matching_error(message, *_REQUEST_ERRORS)
     # If an index does not respond, other requests would also fail.
     if error and error.code != "http-status":

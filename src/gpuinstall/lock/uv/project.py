@@ -30,7 +30,6 @@ from packaging.pylock import Pylock
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
@@ -280,7 +279,7 @@ def resolve_project(
     ]
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
-        _name_settings(failure.error, done.err, project)
+        _name_settings(failure, done.err, project)
         return failure, resolver.log
     if failure.code == "repository":
         for one in project.requirements:
@@ -289,10 +288,9 @@ def resolve_project(
     raise failure
 
 
-def _name_settings(
-    error: GpuInstallError, message: str, project: ResolverProject
-) -> None:
+def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -> None:
     """Add the constraints and settings that a message of uv is about."""
+    error = conflict.error
     # uv words them as requirements of the user.
     limits = (*project.constraints, *project.sources.overrides)
     mentioned = find_mentioned_names(message, [one.name for one in limits])
@@ -303,10 +301,9 @@ def _name_settings(
     )
     error.evidence = join_names([*named]) or None
     if error.code == FAMILY_UNLISTED:
-        package = error.message.partition(" ")[0]
         if project.sources.exclude_newer:
             error.hint = "Set exclude-newer to a later date"
-        elif package in requirement_names(project.requirements):
+        elif conflict.unlisted in requirement_names(project.requirements):
             error.hint = (
                 "Run it again with another --python, or request another version"
             )

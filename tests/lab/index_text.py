@@ -3,6 +3,7 @@
 ``tests/stories`` documents the format of a line.
 """
 
+import random
 import re
 
 from tests.lab import stub_torch
@@ -86,11 +87,11 @@ def native(file, facts):
     """
     code, *rest = facts.strip().split("; ")
     kernels = fatbin(code) * 3 if code else b""
-    words = ("needs", "undefined", "opens", "module", "glibc")
+    words = ("needs", "undefined", "opens", "module", "glibc", "large")
     linked: dict[str, list[str]] = {word: [] for word in words}
     for fact in rest:
         word, *names = fact.split()
-        linked[word] += names
+        linked[word] += names or [word]
     if not any(linked.values()):
         return kernels
     made = native_library(
@@ -102,4 +103,5 @@ def native(file, facts):
         glibc=next(iter(linked["glibc"]), None),
         code=kernels,
     )
-    return made.read_bytes()
+    rest_of_large = random.Random(0).randbytes(5 << 20) if linked["large"] else b""
+    return made.read_bytes() + rest_of_large

@@ -11,7 +11,7 @@ with the title ``# heavy: ...`` runs only in ``make test-all``. Steps::
                                                  without ``on``; ``sdist`` likewise, with the traits of
                                                  its build below; cpHERE in a tag is the test Python's
         painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME;
-                                                 glibc 2.38
+                                                 glibc 2.38; large (5 MB)
                                                  a library in this wheel
     project NAME in FOLDER: REQUIREMENTS         a Python project as source
     torch cu132: sm_80 sm_90                     torch 2.16.0, unknown to every catalog, with code for

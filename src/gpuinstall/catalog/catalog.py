@@ -67,6 +67,8 @@ class Wheel(Value):
     requires_python: str | None = None
     uploaded: str = ""
     """The upload time, such as ``2026-01-31T08:15:00Z``; empty if unknown."""
+    size: int = 0
+    """The size in bytes; 0 if unknown."""
     by_address: bool = False
     """Whether to install the wheel by URL: METADATA lacks the local label."""
 

@@ -131,6 +131,8 @@ class PageFile(Value):
     requires_python: str | None = None
     uploaded: str = ""
     """The upload time, such as ``2026-01-31T08:15:00Z``; empty if unknown."""
+    size: int = 0
+    """The size in bytes; 0 if unknown."""
 
 
 @cache
@@ -214,6 +216,7 @@ def _create_wheel(
             source=source,
             requires_python=file.requires_python,
             uploaded=file.uploaded,
+            size=file.size,
         )
     except ValueError:
         # Ignore wheel variants, whose file names are not standardized yet.

@@ -266,6 +266,8 @@ class LockedFile(Value):
     package: str
     url: str
     sha256: str | None = None
+    size: int = 0
+    """The size in bytes; 0 if unknown."""
 
     @property
     def name(self) -> str:
@@ -522,7 +524,8 @@ def list_locked_files(packages: Packages) -> tuple[LockedFile, ...]:
         for source in sources:
             sha256 = source.hashes["sha256"]
             known = None if is_placeholder(sha256) else sha256
-            files.append(LockedFile(package.name, find_file_url(source), known))
+            size = source.size or 0
+            files.append(LockedFile(package.name, find_file_url(source), known, size))
     return tuple(files)
 
 

@@ -101,6 +101,7 @@ def _find_wheel_facts(
         works = load_members().is_optional(package, found.row.witness or "")
         may_replace = works or not found.unusable
         may_replace &= fact.rejects(resolution.torch)
+        may_replace &= inspector.is_for_gpus(package, resolution)
         return Knowledge.from_facts(search().find_replacement() if may_replace else [])
     learned = Knowledge.from_facts([fact])
     is_dependency = package not in inspector.resolver_input.requested
@@ -221,7 +222,7 @@ class OlderReleaseSearch:
         self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
         self.compiled = inspector.find_compiled_release(rejected)
-        self.deepest = inspector.max_depth(fact.package, resolution)
+        self.deepest = inspector.max_depth(rejected.wheel, resolution)
         if inspector.index.reader.is_limit_reached:
             self.deepest = min(self.deepest, Depth(rejected.row.depth))
         self.cause = fact.code or _find_rejection_code(rejected, resolution)

@@ -599,7 +599,7 @@ class ResolutionExplanation:
         if why:
             return Reason(_WITHOUT_GPU if useless else _WITHOUT_LIBRARY, why)
         # A read limit prevented inspecting the wheel.
-        depth = inspector.max_depth(row.package, self._resolution)
+        depth = inspector.max_depth(result.wheel, self._resolution)
         is_unread = not result.is_settled and row.depth < depth
         return Reason("not-inspected", "") if reason or is_unread else None
 

@@ -1,7 +1,7 @@
 """Find facts that METADATA omits in the wheels that uv selected.
 
 The inspector reads the GPU code of requested packages, the catalog's core packages,
-extensions, and then of dependencies that require torch or CUDA, the nearest first.
+extensions, and then of dependencies that may use GPUs, the nearest first.
 Certain results become facts, and uncertain results become warnings.
 """
 
@@ -155,8 +155,6 @@ class ResolutionInspector:
             for wheel in self.select_installed_wheels(resolution)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
-        if self.has_no_gpu:
-            new = [one for one in new if self.max_depth(one.package, resolution)]
         distances = self.find_distances(resolution)
         furthest = len(resolution.versions)
         new.sort(key=lambda wheel: distances.get(wheel.package, furthest))
@@ -165,13 +163,7 @@ class ResolutionInspector:
         is_limit_reached = reader.is_limit_reached
 
         def begin(wheel: Wheel) -> tuple[Steps, Compatibility | None]:
-            deepest = self.max_depth(wheel.package, resolution)
-            if is_limit_reached:
-                # The list of files of a pure wheel is short.
-                least = Depth.TABLES if wheel.is_pure else Depth.METADATA
-                read = reader.find_read_depth(wheel.url)
-                deepest = min(deepest, max(read, least))
-            steps = self._inspect(wheel, resolution, known, deepest)
+            steps = self._inspect(wheel, resolution, known, is_limited=is_limit_reached)
             # Dependencies are read within what remains of the limits.
             first = Depth.PART if self._is_decisive(wheel.package) else Depth.TABLES
             return steps, self._advance(wheel, steps, until=first)
@@ -373,9 +365,12 @@ class ResolutionInspector:
 
         The CUDA version in its name, other symbols of torch, and libraries partly
         without code only cause a warning. So does missing code if the package that
-        requires it has code of its own.
+        requires it has code of its own, and so does a package such as gpt4all 2.8.2,
+        whose name and requirements do not indicate that it needs a GPU.
         """
         package, row = found.wheel.package, found.row
+        if not self.is_for_gpus(package, resolution):
+            return False
         if not found.unusable:
             reason = found.reason(resolution.torch)
             return reason is None or reason.code != OTHER_TORCH
@@ -394,39 +389,44 @@ class ResolutionInspector:
         requirements = self.index.read_metadata_requirements(wheel)
         return self.inspector.allowed_builds(requirements)
 
-    def max_depth(self, package: str, resolution: UvResolution) -> Depth:
-        """Return how thoroughly to inspect a package.
+    def max_depth(self, wheel: Wheel, resolution: UvResolution) -> Depth:
+        """Return how thoroughly to inspect a wheel.
 
         The code of the lines of a frozen requirements file is not read, but the tables
         of torch's packages are. A target without GPUs needs only torch's symbols in
         requested packages.
         """
         members = load_members()
-        uses_cuda = members.named_for_gpus.fullmatch(package) is not None
-        uses_cuda = uses_cuda or bool(parse_name_cuda(package))
-        uses_cuda = uses_cuda or self.index.is_of_cuda_extra(package)
-        # METADATA of torchcodec does not require torch.
-        is_of_torch = package in self.resolver_input.catalog.family
-        uses_cuda = (
-            uses_cuda
-            or is_of_torch
-            or any(
-                members.compiled_with.fullmatch(one.name)
-                for one in self.find_dependencies(package, resolution)
-            )
-        )
+        package = wheel.package
         is_requested = package in self.resolver_input.requested
-        is_read = is_requested or (uses_cuda and not members.has_minimum(package))
-        is_read = is_read or is_core(package)
+        is_read = is_requested or is_core(package)
         if self.resolver_input.is_frozen:
             is_read = is_core(package) and not members.with_torch.fullmatch(package)
+        elif not is_read and not members.has_minimum(package):
+            is_read = self.is_for_gpus(package, resolution)
+            build = self.resolver_input.builds[0]
+            is_read = is_read or self.index.reader.may_use_gpus(wheel, build)
         deepest = Depth.WHOLE if is_read else Depth.METADATA
-        if is_of_torch and not is_read:
+        if package in self.resolver_input.catalog.family and not is_read:
             return Depth.TABLES
         if self.has_no_gpu and not is_requested:
             return min(deepest, Depth.TABLES)
         # Reading a part of the package is enough for a warning.
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
+
+    def is_for_gpus(self, package: str, resolution: UvResolution) -> bool:
+        """Return whether the name or requirements indicate GPU code."""
+        members = load_members()
+        # METADATA of torchcodec does not require torch.
+        return (
+            package in self.resolver_input.catalog.family
+            or self.index.is_of_cuda_extra(package)
+            or members.named_for_gpus.fullmatch(package) is not None
+            or any(
+                members.compiled_with.fullmatch(one.name)
+                for one in self.find_dependencies(package, resolution)
+            )
+        )
 
     def is_optional(self, package: str) -> bool:
         """Return whether a package or its GPU code is optional."""
@@ -442,12 +442,25 @@ class ResolutionInspector:
         return bool(extension.optional_for & {*requested, "*"})
 
     def _inspect(
-        self, wheel: Wheel, resolution: UvResolution, known: Knowledge, deepest: Depth
+        self,
+        wheel: Wheel,
+        resolution: UvResolution,
+        known: Knowledge,
+        *,
+        is_limited: bool,
     ) -> Steps:
-        """Yield the compatibility of a wheel, unless it is not inspected."""
+        """Yield the compatibility of a wheel, unless it is not inspected.
+
+        Args:
+            wheel: The wheel.
+            resolution: The resolution with the wheel.
+            known: The facts found so far.
+            is_limited: Whether a read limit of the lock is reached.
+        """
         members = load_members()
         if members.for_cpu_alone.fullmatch(wheel.package):
             return
+        reader = self.index.reader
         is_pure = wheel.is_pure
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
@@ -455,8 +468,16 @@ class ResolutionInspector:
         # A wheel with the platform tag "any" can contain native libraries.
         if (is_pure or (is_of_torch and not has_row)) and not is_requested:
             return
-        if not is_pure or self.index.reader.may_have_code(wheel):
-            yield from self.read(wheel, resolution, known, deepest)
+        deepest = self.max_depth(wheel, resolution)
+        if (self.has_no_gpu and not deepest) or (
+            is_pure and not reader.may_have_code(wheel)
+        ):
+            return
+        if is_limited:
+            # The list of files of a pure wheel is short.
+            least = Depth.TABLES if is_pure else Depth.METADATA
+            deepest = min(deepest, max(reader.find_read_depth(wheel.url), least))
+        yield from self.read(wheel, resolution, known, deepest)
 
     def read(
         self,

@@ -196,5 +196,7 @@ class UvResolution(Value):
     def wheels(self) -> tuple[Wheel, ...]:
         """The wheels in the resolution."""
         files = list_locked_files(self.packages)
-        links = [PageFile(file.url, file.name, file.sha256) for file in files]
+        links = [
+            PageFile(file.url, file.name, file.sha256, size=file.size) for file in files
+        ]
         return wheels_from_files(links, None, DEFAULT_INDEX)

@@ -37,7 +37,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     find_declared_cuda,
     find_pinned_cuda,
-    parse_name_cuda,
+    is_for_cuda,
 )
 from gpuinstall.wheels.package import CODE_LIMIT, LibraryCode, PackageReader
 from gpuinstall.wheels.ranges import FileRanges, Ranges, WheelError
@@ -65,6 +65,8 @@ _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 _REQUIRED = re.compile(r"[a-z0-9][\w.-]*", re.IGNORECASE | re.ASCII)
 """The name in a requirement."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
+_LARGE = 5 << 20
+"""The size of wheels that are read without a sign of GPU code in METADATA."""
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
 """Cache key suffixes for METADATA of the index and of the wheel."""
 LIBRARIES = "its libraries"
@@ -193,8 +195,20 @@ class Reader(Value):
             yield _add_build(wheel, row, build.backend.tag, platform, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
-        """Return whether a wheel may have GPU code."""
+        """Return whether a wheel's name or METADATA indicates GPU code."""
         return _may_have_code(wheel.package, self.metadata(wheel))
+
+    def may_use_gpus(self, wheel: Wheel, build: Build) -> bool:
+        """Return whether METADATA or a large wheel's tables indicate GPU code.
+
+        Only the tables of apache-tvm 0.27.0, gpt4all 2.8.2, and sapien 3.0.3 do.
+        """
+        if self.may_have_code(wheel):
+            return True
+        if wheel.size < _LARGE:
+            return False
+        row = next(self.readings(wheel, build, Depth.TABLES))
+        return row.is_for_gpus or any(map(is_for_cuda, row.needs))
 
     def metadata(self, wheel: Wheel) -> Message:
         """Return a wheel's METADATA, from the index or the wheel itself."""
@@ -455,11 +469,7 @@ def _format_row(row: WheelRow) -> str:
 def _may_have_code(package: str, metadata: Message) -> bool:
     """Return whether a package's name or METADATA indicates GPU code."""
     members = load_members()
-    if (
-        members.has_library(package)
-        or parse_name_cuda(package)
-        or members.named_for_gpus.fullmatch(package)
-    ):
+    if members.has_library(package) or members.named_for_gpus.fullmatch(package):
         return True
     if package in members.stated:
         return False

@@ -519,6 +519,10 @@ def _run_checks(
                 fit, place, here, project, earlier=planned.existing.stamp, ahead=ahead
             )
         except KernelFailedError as error:
+            if error.id == "F167" and planned.existing.is_empty:
+                # doctor needs an environment.
+                error.why = f"{error.why}; the new environment was removed"
+                error.hint = "uv cache clean torch   # then run it again"
             comes = planned.change.comes
             if "torch" in comes or not planned.existing.is_verified:
                 raise

@@ -289,11 +289,19 @@ class ResolutionExplanation:
                     conflicts[kind][sentence] = first
         if package == "torch":
             builds = self._index.builds().items()
-            fact = self._find_rejecting_fact(
-                [label for label, build in builds if build.torch == version]
-            )
+            labels = [label for label, build in builds if build.torch == version]
+            fact = self._find_rejecting_fact(labels)
             if fact:
-                conflicts[ObstacleKind.FACT][fact.why] = fact.package
+                found = fact.wheel and self._resolver.inspector.inspected.get(
+                    fact.wheel
+                )
+                reason = found and found.reason(labels[0])
+                why = (
+                    f"{fact.package} {fact.version} {reason.message}"
+                    if reason
+                    else fact.why
+                )
+                conflicts[ObstacleKind.FACT][why] = fact.package
         if not conflicts:
             return None
         kind = min(conflicts)

@@ -176,11 +176,14 @@ def _convert_usage_error(
 ) -> UsageError:
     command = _find_command_name(arguments)
     hint = " ".join(filter(None, ("gpuinstall", command, "--help")))
+    message = error.format_message()
     for number, word in enumerate(arguments):
         option, equals, value = word.partition("=")
-        is_known = isinstance(error, click.BadOptionUsage)
-        if is_known or f"'{option}'" not in error.format_message():
+        is_known = isinstance(error, click.BadOptionUsage | click.BadParameter)
+        if is_known or f"'{option}'" not in message:
             continue
+        if option in {*_OTHER_WORDS, *_SAME_OPTIONS}:
+            message = error.message  # without similar options
         hint = _OTHER_WORDS.get(option, hint)
         if option in _SAME_OPTIONS:
             own = list(arguments)
@@ -191,10 +194,8 @@ def _convert_usage_error(
 
         for word in arguments:
             hint = suggest_lock_command(Path(word)) or hint
-    # click lists choices in lines, and suggests --help for an unknown option.
-    message = " ".join(error.format_message().split())
-    message = message.removesuffix(" Did you mean '--help'?")
-    return UsageError("usage", message, hint=hint)
+    # click lists choices in lines.
+    return UsageError("usage", " ".join(message.split()), hint=hint)
 
 
 def _run_command(arguments: list[str]) -> int:

@@ -38,6 +38,7 @@ def test_add_and_uninstall_are_command_aliases(line, usage, capsys):
     ("line", "message"),
     [
         ("lock --wheels w", "No such option '--wheels'.\n"),
+        ("sync --wheels w", "do    gpuinstall sync --help\n"),
         ("hook", "Missing argument '{pip|uv}'. Choose from: pip, uv\n"),
     ],
 )

@@ -147,7 +147,8 @@ class _CondaSpec(Value):
             UsageError: The text has another form.
         """
         match = re.fullmatch(_PACKAGE, text.strip())
-        if match is None:
+        # YAML joins a package with the next line if that is indented further.
+        if match is None or " - " in text:
             message = f"{origin}: {shorten(text)!r} is not a valid conda package specification"
             raise UsageError("requirements-malformed", message)
         name, constraint = match.groups()

@@ -57,7 +57,7 @@ def test_unconvertible_conda_version_is_rejected(tmp_path, text):
     assert caught.value.message == message
 
 
-@pytest.mark.parametrize("text", ["??", "=1.0", "numpy[version=2]"])
+@pytest.mark.parametrize("text", ["??", "=1.0", "numpy[version=2]", "numpy=2 - tqdm"])
 def test_malformed_conda_package_is_rejected(tmp_path, text):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, "tqdm", text)

@@ -90,6 +90,8 @@ from tests.lab.recorded import PCI, bus, card
 from tests.lab.topology import Node, topology
 from tests.lab.workshop import Workshop
 
+OWN = re.compile(r"(?:cd (\S+) && )?((?:\w+=[\w-]* )*)gpuinstall ([^|&]*)")
+"""A command with its folder and variables, which runs without ``sh``."""
 # A Python without a bundled pip, such as Debian's, causes this warning.
 WITHOUT_PIP = (
     "warning: pip was not installed into the environment: "
@@ -397,9 +399,15 @@ class Stage:
             self.set(name, played[name])
 
     def command(self, line):
-        if line.startswith("gpuinstall "):
-            words, _, file = self.with_places(line).partition(" > ")
-            done = self.workshop.run(*shlex.split(words)[1:])
+        own = OWN.fullmatch(line)
+        if own:
+            folder, variables, command = own.groups(default="")
+            workshop = self.workshop.having(
+                **dict(one.split("=") for one in variables.split())
+            )
+            workshop = replace(workshop, folder=workshop.folder / folder)
+            words, _, file = self.with_places(command).partition(" > ")
+            done = workshop.run(*shlex.split(words))
             if file:
                 (self.workshop.folder / file).write_text(done.out, "utf-8")
                 done = done._replace(out="")

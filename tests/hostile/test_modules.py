@@ -99,27 +99,35 @@ def folder(here, tmp_path):
     return Folder(own, tmp_path / "executed")
 
 
-def run_every_command(folder, bare: Path):
-    """Run each command that starts Python."""
-    for words in (
-        "install filelock",
-        "install --upgrade --replace",
-        "sync",
-        "verify",
-        "verify --deep",
-        "verify --bench",
-        f"verify --python {bare}",
-        f"verify --deep --python {bare}",
-        f"install --into --dry-run --python {bare}",
-        f"plan --python {bare}",
-        "doctor",
-        "hook pip",
-        "hook uv",
-        "env list",
-        "env rollback",
-        "probe",
-        "lock",
-    ):
+QUICK_COMMANDS = (
+    "install --upgrade --replace",
+    "verify --deep",
+    "verify --bench",
+    "verify --python {bare}",
+    "install --into --dry-run --python {bare}",
+    "plan --python {bare}",
+    "doctor",
+    "hook pip",
+    "env rollback",
+    "probe",
+)
+"""Commands that start each child interpreter."""
+COMMANDS = (
+    *QUICK_COMMANDS,
+    "install filelock",
+    "sync",
+    "verify",
+    "verify --deep --python {bare}",
+    "hook uv",
+    "env list",
+    "lock",
+)
+
+
+def run_commands(folder, commands, bare: Path):
+    """Run commands, with the path of a Python for ``{bare}``."""
+    for command in commands:
+        words = command.format(bare=bare)
         done = folder.start(*words.split())
         assert done.returncode != 1, done.stderr
         assert not folder.trace.exists(), f"{words}: {folder.trace.read_text('utf-8')}"
@@ -127,7 +135,7 @@ def run_every_command(folder, bare: Path):
 
 def test_no_command_imports_modules_of_the_folder(folder):
     folder.add_modules(QUICK)
-    run_every_command(folder, interpreter("3.12"))
+    run_commands(folder, QUICK_COMMANDS, interpreter("3.12"))
 
 
 def test_verify_reports_torch_module_of_the_folder(folder):
@@ -147,7 +155,7 @@ def test_verify_reports_torch_module_of_the_folder(folder):
 def test_no_command_imports_any_name_of_the_folder(folder, version):
     folder.add_modules(every_name())
     compiling = Folder(folder.workshop.having(UV_COMPILE_BYTECODE="1"), folder.trace)
-    run_every_command(compiling, interpreter(version))
+    run_commands(compiling, COMMANDS, interpreter(version))
 
 
 @pytest.mark.heavy

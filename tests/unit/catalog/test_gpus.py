@@ -52,7 +52,8 @@ def cases():
 def test_gpu_name_resolves_to_a_chip_or_error():
     wrong = {}
     for name, result, words in cases():
-        missing = [word for word in words if word not in said(name)]
+        text = said(name) if words else ""
+        missing = [word for word in words if word not in text]
         if found(name) != result or missing:
             wrong[name] = (found(name), missing)
 

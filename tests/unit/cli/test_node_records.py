@@ -96,7 +96,7 @@ def test_links_and_pipes_as_node_records_are_rejected(tmp_path):
 
 
 def test_concurrent_writers_keep_all_records(tmp_path):
-    expected = [f"n{number:04}" for number in range(1, 1001)]
+    expected = [f"n{number:04}" for number in range(1, 201)]
     # A node's earlier record is replaced.
     record(tmp_path, "n0001", V100)
     with ThreadPoolExecutor(32) as writers:

@@ -1,5 +1,6 @@
 """Texts from public threads that no pattern was derived from."""
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ class Answer(NamedTuple):
         return self.named in self.right
 
 
+@cache
 def answers():
     """Return the first cause for each text that has one."""
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]

@@ -81,19 +81,17 @@ MACHINES = {
 PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.items()}
 
 
-@pytest.mark.parametrize("place", MACHINES)
-def test_verification_fixes_contain_no_unfilled_placeholder(place):
+@pytest.mark.parametrize(("number", "place"), [*enumerate(MACHINES)])
+def test_verification_fixes_contain_no_unfilled_placeholder(number, place):
     context = PLACES[place].knowing(**create_hint_placeholders(PYTHON))
     torch = FoundTorch("3.12.1", venv=True)
     run = KernelRun(PYTHON, (), "quick")
     proof = Verification(MACHINES[place], Interpreter(torch, torch), run, Reporter())
     fixes = {failure.id: fix(failure.id, context) for failure in FAILURES}
-    verified = {
-        entry: tuple(map(str, proof.failed("linear", "failed", entry).fixes))
-        for entry in fixes
-    }
+    for failure in FAILURES[number % 4 :: 4]:
+        verified = proof.failed("linear", "failed", failure.id).fixes
+        assert tuple(map(str, verified)) == fixes[failure.id]
 
-    assert verified == fixes
     # Linux-only failures have no fix on Windows.
     assert all(fixes.values()) or place == "windows"
     assert not re.search(r"\{\w+\}", "\n".join(chain(*fixes.values())))

@@ -182,7 +182,7 @@ def _remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) ->
     if len(requests) > 1:
         hint = re.sub(_OTHER_TORCH, "", refusal.hint or "")
         running = [one.label for one in requests if isinstance(one.outcome, Plan)]
-        if running:
+        if 0 < len(running) < len(requests):
             options = " ".join(f"--target {label}" for label in running)
             hint = f"Run it again with {options}: locks only these targets\n{hint}"
         refusal.hint = hint.strip()

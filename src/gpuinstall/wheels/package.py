@@ -122,6 +122,9 @@ class PackageReader:
             self._deciding = own or self.programs
             self._others.update(find_own_libraries(package, wheel.members))
             self._others.difference_update(self._deciding)
+        # Some packages have files with GPU code but no library (cpm-kernels 1.0.11).
+        alone = [name for name in wheel.members if name.endswith(_CODE_ALONE)]
+        self._own = self._deciding or alone
         # If all libraries are optional, as in torchao, only their needs are read.
         self._linked = self._deciding or [*_list_libraries(wheel.members)]
 
@@ -137,7 +140,7 @@ class PackageReader:
             self._tables, names[:_TRIED], is_all=is_all, with_bundled=has_sign
         )
         if self._may_use_gpus(needs) or has_sign or not needs.torch.is_known:
-            return self._collect_facts(needs, unread=names)
+            return self._collect_facts(needs, unread=names or self._own)
         # Neither the names nor the largest libraries indicate GPU code.
         return self._collect_facts(needs)
 
@@ -193,10 +196,7 @@ class PackageReader:
         if self._matched or (self._linked and not self._deciding):
             return self._matched[:1]
         members = self._wheel.members
-        # Some packages have files with GPU code but no library (cpm-kernels 1.0.11).
-        own = {*self._deciding} or {
-            name for name in members if name.endswith(_CODE_ALONE)
-        }
+        own = {*self._own}
         # auditwheel may bundle a library that belongs to the package itself.
         shared = load_libraries()
         own.update(name for name in paths if not shared.row(basename(name)))

@@ -462,11 +462,12 @@ class ResolutionInspector:
             return
         reader = self.index.reader
         is_pure = wheel.is_pure
+        # A wheel with the platform tag "any" can contain native libraries.
+        is_skipped = is_pure and not members.named_for_gpus.fullmatch(wheel.package)
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
-        is_requested = self._is_requested(wheel.package)
-        # A wheel with the platform tag "any" can contain native libraries.
-        if (is_pure or (is_of_torch and not has_row)) and not is_requested:
+        is_skipped |= bool(is_of_torch) and not has_row
+        if is_skipped and not self._is_requested(wheel.package):
             return
         deepest = self.max_depth(wheel, resolution)
         if (self.has_no_gpu and not deepest) or (

@@ -412,13 +412,13 @@ class Stage:
                 (self.workshop.folder / file).write_text(done.out, "utf-8")
                 done = done._replace(out="")
         else:
-            variables = self.workshop.environment
+            environment = self.workshop.environment
             # uv creates an environment with the first Python outside environments.
             folders = (Path(sys.executable).parent, Path(sys.base_prefix, "bin"))
             path = os.pathsep.join(map(str, folders))
-            variables["PATH"] = f"{path}{os.pathsep}{variables['PATH']}"
+            environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
             done = process.run(
-                ["sh", "-c", line], env=variables, cwd=self.workshop.folder
+                ["sh", "-c", line], env=environment, cwd=self.workshop.folder
             )
         before, self.seen = self.seen, self.holds()
         told = in_short(self.seen)

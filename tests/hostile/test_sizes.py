@@ -11,8 +11,7 @@ from gpuinstall.lock.file.lock import parse
 from gpuinstall.project import open_project
 from gpuinstall.project.request import read_request
 
-COUNT = 50_000
-NUMBERS = range(COUNT)
+NUMBERS = range(12_000)
 HEAD = '[project]\nname = "x"\nversion = "1"\n'
 DEPENDENCIES = ("dependencies = [", "]\n")
 EXTRAS = ("[project.optional-dependencies]\n", "")
@@ -59,7 +58,7 @@ def test_large_inputs_are_rejected_with_their_limit(tmp_path, monkeypatch, name)
 def test_lock_with_too_many_wheels_is_rejected():
     wheels = many('{url = "https://h.example/x-1-py3-none-any.whl"},')
     text = f'lock-version = "1.0"\n[[packages]]\nname = "x"\nwheels = [{wheels}]\n'
-    with pytest.raises(LockError, match="wheels has 50000 entries"):
+    with pytest.raises(LockError, match="wheels has 12000 entries"):
         parse("pylock.toml", text)
 
 

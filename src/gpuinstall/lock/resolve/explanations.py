@@ -670,7 +670,9 @@ class ResolutionExplanation:
         why = [f"is linked to {name}" for name in row.needs if is_for_cuda(name)]
         is_named = remove_cuda_label(row.package) != row.package
         is_named |= row.package.startswith("cuda-")
-        if is_named and (row.toolkit or row.has_runtime or row.unread):
+        is_for_gpus = row.toolkit or row.has_runtime or row.unread
+        # The wheel of cpm-kernels 1.0.11 has GPU code but no library.
+        if (is_named and is_for_gpus) or (row.unread and not row.system):
             why.append("is for CUDA")
         if row.package in self._resolver_input.requested:
             version = self._versions[row.package]

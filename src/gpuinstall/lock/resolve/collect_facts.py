@@ -98,8 +98,8 @@ def _find_wheel_facts(
     search = partial(OlderReleaseSearch, found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution, known):
         # A package may work without the rejected library, or only with another torch.
-        works = load_members().is_optional(package, found.row.witness or "")
-        may_replace = works or not found.unusable
+        may_replace = inspector.works_without(found) or not found.unusable
+        may_replace |= package not in known.needed
         may_replace &= fact.rejects(resolution.torch)
         may_replace &= inspector.is_for_gpus(package, resolution)
         return Knowledge.from_facts(search().find_replacement() if may_replace else [])
@@ -213,9 +213,11 @@ class OlderReleaseSearch:
         self.inspector = inspector
         self.resolution = resolution
         self.known = known
-        # A requested package that no torch runs may run with any torch.
+        # A package of the request or an extra that no torch runs may run with any torch.
         self.builds = frozenset([resolution.torch])
-        if fact.excludes and fact.package in inspector.resolver_input.requested:
+        is_named = fact.package in inspector.resolver_input.requested
+        is_named |= fact.package not in known.needed
+        if fact.excludes and is_named and not inspector.works_without(rejected):
             self.builds = frozenset(inspector.index.builds())
         self.allowed = list[Wheel]()
         """The older releases that all packages allow."""

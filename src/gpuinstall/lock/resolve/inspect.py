@@ -352,7 +352,8 @@ class ResolutionInspector:
         A dependency decides only if a requested package needs it without an extra.
         """
         package = found.wheel.package
-        if self.is_optional(package) or package not in known.needed:
+        is_optional = self.is_optional(package) or self.works_without(found)
+        if is_optional or package not in known.needed:
             return False
         has_row = load_members().lowest_chip(package, found.wheel.version)
         is_certain = self._is_decisive(package) or bool(has_row)
@@ -427,6 +428,10 @@ class ResolutionInspector:
                 for one in self.find_dependencies(package, resolution)
             )
         )
+
+    def works_without(self, found: Compatibility) -> bool:
+        """Return whether a package works without its rejected library."""
+        return load_members().is_optional(found.wheel.package, found.row.witness or "")
 
     def is_optional(self, package: str) -> bool:
         """Return whether a package or its GPU code is optional."""

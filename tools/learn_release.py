@@ -10,7 +10,6 @@ read, or lists no such release.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections import defaultdict
@@ -100,7 +99,7 @@ def main(words: Sequence[str]) -> int:
     catalog = load_catalog()
     for kind in OTHER_KINDS:
         catalog = catalog.with_kind(kind)
-    sources = read_sources(None, os.environ, Path.cwd())
+    sources = read_sources(None, Path.cwd())
     rows: list[WheelRow] = []
     errors: dict[str, None] = {}
     with open_session(sources, Reporter()) as session:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import lzma
 import mmap
-import os
 import sys
 import tempfile
 from collections import defaultdict
@@ -56,9 +55,7 @@ LIMITS = Limits(bytes=1 << 30, inflated=8 << 30)
 def main(words: Sequence[str]) -> None:
     """Inspect each later minor release and add its symbols to the table."""
     table = load_exports()
-    with open_session(
-        read_sources(None, os.environ, Path.cwd()), Reporter()
-    ) as session:
+    with open_session(read_sources(None, Path.cwd()), Reporter()) as session:
         for word in words or [find_latest_release(session)]:
             version = word.removesuffix("+")
             minor = "{}.{}".format(*Version(version).release)

@@ -16,6 +16,7 @@ from gpuinstall.lock.request.tools import (
 )
 from gpuinstall.sources.configuration import read_configuration
 from gpuinstall.sources.sources import Sources
+from tests.lab.own_sources import only_variables
 
 PYPROJECT = """\
 [project]
@@ -149,11 +150,9 @@ def read(folder, name):
 def read_settings(folder, *more):
     """Read the settings of a folder's files."""
     listed = read_declaration(folder).listed.settings
-    settings = [
-        *read_configuration(ENVIRONMENT, folder, sourcing=DEFAULT_SOURCING),
-        *listed,
-        *more,
-    ]
+    with only_variables(ENVIRONMENT):
+        configured = [*read_configuration(folder, sourcing=DEFAULT_SOURCING)]
+    settings = [*configured, *listed, *more]
     Sources().add_settings(settings, folder)
 
 

@@ -171,7 +171,7 @@ def known_readers(folder):
             toml,
         ),
         "uv's settings": (
-            lambda text: parse_uv_settings(parse_toml(text), folder / "uv.toml", {}),
+            lambda text: parse_uv_settings(parse_toml(text), folder / "uv.toml"),
             'index-url = "https://x"\n',
             toml,
         ),

@@ -89,7 +89,7 @@ def torch_index(tmp_path_factory):
 
 @pytest.fixture
 def sources(torch_index, tmp_path):
-    return read_sources(torch_index, os.environ, tmp_path)
+    return read_sources(torch_index, tmp_path)
 
 
 @pytest.fixture

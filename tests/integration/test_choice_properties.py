@@ -1,6 +1,5 @@
 """Property tests of resolutions with an index of unusual packages."""
 
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,9 +78,7 @@ def session(
         index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}
     ).items():
         monkeypatch.setenv(name, value)
-    with open_session(
-        read_sources(index.torch_index, os.environ, tmp_path), Reporter()
-    ) as session:
+    with open_session(read_sources(index.torch_index, tmp_path), Reporter()) as session:
         yield session
 
 

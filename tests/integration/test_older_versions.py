@@ -1,6 +1,5 @@
 """Tests that older versions are selected if newer ones do not run."""
 
-import os
 from random import Random
 
 import pytest
@@ -70,7 +69,7 @@ def session(folder, tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         for name, value in index.environment().items():
             monkeypatch.setenv(name, value)
-        sources = read_sources(index.torch_index, os.environ, tmp_path)
+        sources = read_sources(index.torch_index, tmp_path)
         with open_session(sources, Reporter()) as session:
             yield session
 

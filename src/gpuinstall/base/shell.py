@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +15,9 @@ _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
 
-def detect_shell(environ: Mapping[str, str]) -> ShellName:
+def detect_shell() -> ShellName:
     """Return the user's shell, which is PowerShell if PSModulePath is set."""
-    return "powershell" if os.name == "nt" or "PSModulePath" in environ else "sh"
+    return "powershell" if os.name == "nt" or "PSModulePath" in os.environ else "sh"
 
 
 def quote_word(word: Path | str, shell: ShellName | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from typing import NamedTuple
 
 from gpuinstall.base.errors import UsageError
@@ -63,26 +63,28 @@ class Timeouts(NamedTuple):
         """The time limit for reading part of a wheel: 256 MB at 250 kB/s."""
         return 36 * self.silence
 
-    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Return the time limits as uv variables that the user has not set."""
         defaults = {
             "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
             "UV_HTTP_RETRIES": str(RETRIES),
             "UV_LOCK_TIMEOUT": "3600",
         }
-        return {name: environ.get(name) or value for name, value in defaults.items()}
+        return {name: os.environ.get(name) or value for name, value in defaults.items()}
 
 
 USUAL = Timeouts()
 
 
-def read_timeouts(environ: Mapping[str, str]) -> Timeouts:
+def read_timeouts() -> Timeouts:
     """Read ``GPUINSTALL_SILENCE``. Raise UsageError if it is malformed."""
     try:
-        seconds = float(environ.get(SILENCE) or USUAL.silence)
+        seconds = float(os.environ.get(SILENCE) or USUAL.silence)
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < 1e9:
-        message = f"{SILENCE} is {environ[SILENCE]!r}, not a positive number of seconds"
+        message = (
+            f"{SILENCE} is {os.environ[SILENCE]!r}, not a positive number of seconds"
+        )
         raise UsageError("patience", message)
     return Timeouts(seconds)

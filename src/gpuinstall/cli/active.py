@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os.path import exists, isfile
 from pathlib import Path
@@ -96,7 +96,7 @@ def find_environment(options: CommandOptions) -> Path:
     own = find_started_environment(Path.cwd())
     if own is None and exists(venv) and not options.into:
         return venv
-    return find_active_environment(venv, os.environ) or own or venv
+    return find_active_environment(venv) or own or venv
 
 
 def check_program_environment(venv: Path, reporter: Reporter) -> None:
@@ -144,7 +144,7 @@ def check_environment_trust(venv: Path, reporter: Reporter) -> None:
 
     # A variable such as UV_PROJECT_ENVIRONMENT=.venv selects environments of all folders.
     is_named = is_on_command_line("venv")
-    policy = read_policy(os.environ, Path.cwd())
+    policy = read_policy(Path.cwd())
     is_trusted = is_named or policy.trusts_other_users
     if not is_trusted and _belongs_to_another_user(venv):
         raise UsageError(
@@ -176,7 +176,7 @@ def report_active_environment(
         venv: The environment of the command.
         reporter: Receives the report, with the command for the active environment.
     """
-    active = find_active_environment(venv, os.environ)
+    active = find_active_environment(venv)
     if active is None:
         return
     from gpuinstall.environments.environment import read_marker
@@ -195,12 +195,11 @@ def report_active_environment(
     )
 
 
-def find_active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
+def find_active_environment(venv: Path) -> Path | None:
     """Return the active environment of the shell.
 
     Args:
         venv: The environment of the command.
-        environ: The environment variables of the shell.
 
     Returns:
         The folder of the environment. None if no environment is active, or if the
@@ -208,7 +207,7 @@ def find_active_environment(venv: Path, environ: Mapping[str, str]) -> Path | No
     """
     # A virtual environment can be activated within a conda environment.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        active = Path(environ.get(name, ""))
+        active = Path(os.environ.get(name, ""))
         if active.is_absolute() and isfile(interpreter(active)):
             known = {venv.resolve(), Path(sys.prefix).resolve()}
             return None if active.resolve() in known else active

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -89,7 +88,7 @@ def format_text(text: str, keep: str = "") -> str:
         text: The text, such as a sentence or the lines of a hint.
         keep: Characters that are not escaped.
     """
-    shell = detect_shell(os.environ)
+    shell = detect_shell()
 
     def locate(call: re.Match[str]) -> str:
         from shutil import which  # slow to import: it loads decompressors

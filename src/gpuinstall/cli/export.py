@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -210,7 +209,7 @@ def _read_locks(
 
 def _check_sources(locks: Mapping[Path, Lock]) -> None:
     """Raise LockError if a package source in a lock file is rejected."""
-    sources = read_sources(None, os.environ, Path.cwd())
+    sources = read_sources(None, Path.cwd())
     for path, lock in locks.items():
         declared = read_declaration(path.parent, read_config(path.parent).requirements)
         required = join_files(declared.files.values()).requirements

@@ -64,7 +64,7 @@ _CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"
 def hook_command(options: CommandOptions, tool: str) -> Outcome:
     """Add or remove settings that let pip or uv install compatible builds."""
     # Follow a link, as pip and uv do when they read the file.
-    file = real_path(find_user_file(tool, os.environ))
+    file = real_path(find_user_file(tool))
     before = _read_text(file)
     plain = _remove_hook(file, before)
     after = plain
@@ -127,8 +127,8 @@ def _add_hook(
     torch_index = project.catalog.torch_index
     pages = list_hook_pages(backend, torch_index)
     if tool == "pip":
-        constraints = read_pip_option(os.environ, file, plain, "constraint")
-        links = read_pip_option(os.environ, file, plain, "find-links")
+        constraints = read_pip_option(file, plain, "constraint")
+        links = read_pip_option(file, plain, "find-links")
         own = file.with_name(CONSTRAINTS_NAME).as_uri()
         lines = "\n".join(format_pip_section((*constraints, own), (*links, *pages)))
         # pip's configparser rejects duplicate sections.

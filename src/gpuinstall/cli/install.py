@@ -5,7 +5,6 @@ Each one plans, inspects the machine, locks, installs, verifies, and commits.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from os.path import isdir, isfile
@@ -291,7 +290,7 @@ def _format_cost(result: InstallResult) -> str:
 
 def format_activation_command(venv: Path) -> str:
     """Return the command that activates an environment in the user's shell."""
-    shell = detect_shell(os.environ)
+    shell = detect_shell()
     path = display_path(venv)
     # ~ is not expanded within quotes.
     path = str(venv) if path.startswith("~") else path

@@ -393,9 +393,7 @@ class CommandOptions:
             word for word in self.requirements if word.endswith(_REQUIREMENT_FILES)
         ]
         words = [
-            expand_variables(word, os.environ)
-            for word in self.requirements
-            if word not in files
+            expand_variables(word) for word in self.requirements if word not in files
         ]
         requirements = [
             parse_requirement(word, COMMAND_LINE) for word in (*words, *editables)
@@ -472,7 +470,7 @@ class CommandOptions:
         no_sources: frozenset[str] = frozenset()
         if names:
             here = Path.cwd()
-            sources = read_sources(None, os.environ, here, sourcing=self.sourcing)
+            sources = read_sources(None, here, sourcing=self.sourcing)
             no_sources = sources.no_sources
         files = {}
         with fetch_included_files(self.terminal, offline=self.offline):

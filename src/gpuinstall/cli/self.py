@@ -36,7 +36,7 @@ def make_path_command() -> str | None:
     folder = str(find_command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
-    shell = detect_shell(os.environ)
+    shell = detect_shell()
     profiles = {"bash": "~/.bashrc", "zsh": "~/.zshrc"}
     user_shell = Path(os.environ.get("SHELL", "")).name
     profile = profiles.get(user_shell, "~/.profile") if shell == "sh" else "$PROFILE"

@@ -67,7 +67,7 @@ def _is_script(file: Path) -> bool:
 def check_owner(paths: EnvironmentPaths) -> None:
     """Check that no other user, unless trusted, owns an environment."""
     root = paths.root
-    is_trusted = read_policy(os.environ, paths.folder).trusts_other_users
+    is_trusted = read_policy(paths.folder).trusts_other_users
     if os.path.lexists(root) and is_foreign(root, root.parent) and not is_trusted:
         hint = _format_fix(root)
         if os.access(root, os.W_OK):

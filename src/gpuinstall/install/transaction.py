@@ -437,7 +437,7 @@ def _read_recoverable(place: EnvironmentPaths) -> Journal:
 
 def _is_trusted(journal: Path, place: EnvironmentPaths) -> bool:
     """Return whether this user trusts the journal of an unrecorded change."""
-    policy = read_policy(os.environ, place.folder)
+    policy = read_policy(place.folder)
     is_own = policy.trusts_other_users or not is_foreign(journal, place.folder)
     return is_own and policy.runs(place.venv)
 

@@ -277,9 +277,7 @@ def _write_guard(
         place.venv,
         source=fit.lock.name if place.is_managed else f"torch=={versions['torch']}",
         lines=format_constraints(versions, absent, fit.choice.build.backend.tag),
-        constraints=read_pip_option(
-            os.environ, place.venv / PIP_NAME, "", "constraint"
-        ),
+        constraints=read_pip_option(place.venv / PIP_NAME, "", "constraint"),
     )
 
 

@@ -106,7 +106,7 @@ def run_script(
     """
     from gpuinstall.base.timeouts import read_timeouts
 
-    seconds = seconds or read_timeouts(os.environ).interpreter_query
+    seconds = seconds or read_timeouts().interpreter_query
     try:
         done = run_python(argv, seconds=seconds)
     except OSError as error:

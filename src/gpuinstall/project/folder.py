@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from itertools import chain
 from os.path import isfile
@@ -195,7 +194,7 @@ def _read_glibc(folder: Path) -> str | None:
     Raises:
         UsageError: The version is malformed.
     """
-    for file, table in read_project_tables(os.environ, folder):
+    for file, table in read_project_tables(folder):
         glibc = table.get("minimum-libc-version", {}).get("glibc")
         if glibc and not re.fullmatch(r"2\.\d{1,2}", glibc):
             raise UsageError(
@@ -214,7 +213,7 @@ def _read_environments(folder: Path) -> tuple[Marker, ...]:
     Raises:
         UsageError: A marker is malformed.
     """
-    for file, table in read_project_tables(os.environ, folder):
+    for file, table in read_project_tables(folder):
         listed = table.get("environments", ())
         texts = [listed] if isinstance(listed, str) else listed
         if texts:
@@ -238,7 +237,7 @@ def _find_replaced_parts(
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
-    sources = read_sources(None, os.environ, folder, sourcing=request.sourcing)
+    sources = read_sources(None, folder, sourcing=request.sourcing)
     no_sources = sources.no_sources
     return {name: read_inputs(name, folder, no_sources) for name in names}
 

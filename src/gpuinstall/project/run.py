@@ -202,7 +202,7 @@ def _check_target(venv: Path, paths: EnvironmentPaths) -> None:
     if target == venv or not is_own_link:
         return
     why = "your trust-folder setting refuses such links"
-    if read_policy(os.environ, folder).runs(folder):
+    if read_policy(folder).runs(folder):
         why = "that folder is neither empty nor the environment of this project"
         marker = read_marker(target)
         project = marker and marker.find_project(target)
@@ -316,7 +316,7 @@ def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]
 
         setting = create_setting(Effect.FILE, "-r or -c", url, file)
         folder = file.absolute().parent
-        policy = read_policy(os.environ, folder)
+        policy = read_policy(folder)
         Sources(policy=policy).report_folder_sources([setting], reporter)
         return read_remote_text(url, offline=offline)
 
@@ -341,7 +341,6 @@ def _read_configured_sources(
     variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
     sources = read_sources(
         torch_index or split_torch_index(variable)[0],
-        os.environ,
         folder,
         configured=config.sourcing.torch_index,
         sourcing=settings.request.sourcing,

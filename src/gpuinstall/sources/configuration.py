@@ -23,6 +23,7 @@ from gpuinstall.base.files import (
     parse_ini,
     parse_toml,
     read_document,
+    xdg_folder,
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign, owner_of
@@ -67,7 +68,6 @@ from gpuinstall.sources.uv_settings import (
     find_list,
 )
 
-_Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
 _Settings: TypeAlias = Iterator[SourceSetting | UvSetting]
 
@@ -139,39 +139,29 @@ _JUDGED = {
 _UV_FILE = Path("uv", "uv.toml")
 
 
-def user_folder(environ: _Environ) -> Path:
+def user_folder() -> Path:
     """Return the folder of the user's configuration files."""
     if sys.platform == "win32":
-        return _config_folder("APPDATA", "", environ)
-    return _config_folder("XDG_CONFIG_HOME", ".config", environ)
+        return xdg_folder("APPDATA", "")
+    return xdg_folder("XDG_CONFIG_HOME", ".config")
 
 
-def _config_folder(variable: str, default: str, environ: _Environ) -> Path:
-    # The XDG specification ignores relative paths.
-    folder = Path(environ.get(variable, ""))
-    return folder if folder.is_absolute() else _home_folder(environ) / default
-
-
-def _home_folder(environ: _Environ) -> Path:
-    return Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
-
-
-def _machine_folders(environ: _Environ) -> list[Path]:
+def _machine_folders() -> list[Path]:
     if sys.platform == "win32":
-        return [_config_folder("PROGRAMDATA", "C:/ProgramData", environ)]
-    folders = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+        return [xdg_folder("PROGRAMDATA", "C:/ProgramData")]
+    folders = os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
     return [*map(Path, filter(os.path.isabs, folders.split(":"))), Path("/etc")]
 
 
-def find_pip_files(environ: _Environ) -> list[Path]:
+def find_pip_files() -> list[Path]:
     """Return pip's global, user, and environment configuration files.
 
     The last file has the highest precedence. Some of the files may not exist.
     """
-    requested = environ.get("PIP_CONFIG_FILE")
+    requested = os.environ.get("PIP_CONFIG_FILE")
     if requested == os.devnull:
         return []
-    folders = [folder / "pip" for folder in _machine_folders(environ)]
+    folders = [folder / "pip" for folder in _machine_folders()]
     if sys.platform == "darwin":
         folders = [Path("/Library/Application Support/pip")]
     elif sys.platform != "win32":
@@ -180,28 +170,28 @@ def find_pip_files(environ: _Environ) -> list[Path]:
     files = [folder / PIP_NAME for folder in folders]
     # PIP_CONFIG_FILE replaces the user's files if the file exists.
     if not requested or not exists(requested):
-        files += _pip_files_of_user(environ)
-    return [*files, *_active_pip_files(environ)]
+        files += _pip_files_of_user()
+    return [*files, *_active_pip_files()]
 
 
-def _active_pip_files(environ: _Environ) -> list[Path]:
+def _active_pip_files() -> list[Path]:
     """Return pip's file in the active environment, and ``PIP_CONFIG_FILE``."""
-    prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    prefix = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     files = [Path(prefix, PIP_NAME)] if prefix else []
-    requested = environ.get("PIP_CONFIG_FILE")
+    requested = os.environ.get("PIP_CONFIG_FILE")
     return [*files, Path(requested)] if requested else files
 
 
-def _pip_files_of_user(environ: _Environ) -> list[Path]:
-    config = user_folder(environ)
+def _pip_files_of_user() -> list[Path]:
+    config = user_folder()
     legacy = "pip" if sys.platform == "win32" else ".pip"
-    application_support = _home_folder(environ) / "Library/Application Support"
+    application_support = Path.home() / "Library/Application Support"
     if sys.platform == "darwin" and isdir(application_support / "pip"):
         config = application_support
-    return [_home_folder(environ) / legacy / PIP_NAME, config / "pip" / PIP_NAME]
+    return [Path.home() / legacy / PIP_NAME, config / "pip" / PIP_NAME]
 
 
-def _find_uv_files(environ: _Environ) -> list[Path]:
+def _find_uv_files() -> list[Path]:
     """Return uv's user configuration file and its first existing system file.
 
     ``UV_CONFIG_FILE`` replaces both files.
@@ -209,38 +199,35 @@ def _find_uv_files(environ: _Environ) -> list[Path]:
     Raises:
         UsageError: ``UV_CONFIG_FILE`` does not exist. uv also reports this error.
     """
-    requested = environ.get("UV_CONFIG_FILE")
+    requested = os.environ.get("UV_CONFIG_FILE")
     if requested and not exists(requested):
         raise UsageError(
             "malformed-configuration",
             f"UV_CONFIG_FILE is {requested}, which does not exist",
             hint="unset UV_CONFIG_FILE",
         )
-    if environ.get("UV_NO_CONFIG") or requested == os.devnull:
+    if os.environ.get("UV_NO_CONFIG") or requested == os.devnull:
         return []
     if requested:
         return [Path(requested)]
-    files = [folder / _UV_FILE for folder in _machine_folders(environ)]
-    return [user_folder(environ) / _UV_FILE, *filter(isfile, files)][:2]
+    files = [folder / _UV_FILE for folder in _machine_folders()]
+    return [user_folder() / _UV_FILE, *filter(isfile, files)][:2]
 
 
-def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
+def find_user_file(tool: str) -> Path:
     """Return the user's highest-precedence pip or uv configuration file."""
-    requested = environ.get(f"{tool.upper()}_CONFIG_FILE")
+    requested = os.environ.get(f"{tool.upper()}_CONFIG_FILE")
     if requested and requested != os.devnull:
         return Path(requested).absolute()
     if tool == "uv":
-        return user_folder(environ) / _UV_FILE
-    return _pip_files_of_user(environ)[-1]
+        return user_folder() / _UV_FILE
+    return _pip_files_of_user()[-1]
 
 
-def read_configuration(
-    environ: _Environ, folder: Path, sourcing: Sourcing
-) -> _Settings:
+def read_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
     """Yield uv and pip settings that apply in a folder, by precedence.
 
     Args:
-        environ: The environment variables.
         folder: The folder.
         sourcing: The user's options, each of which replaces its variable.
 
@@ -248,25 +235,28 @@ def read_configuration(
         UsageError: A file is malformed.
     """
     projects = [folder]
-    yield from map(_mark_own, read_uv_variables(environ, folder, sourcing))
+    yield from map(_mark_own, read_uv_variables(folder, sourcing))
+    # As in uv, these variables replace the project's settings.
+    is_replaced = os.environ.get("UV_NO_CONFIG") or os.environ.get("UV_CONFIG_FILE")
+    tables = [] if is_replaced else [*read_project_tables(folder)]
     # In a workspace, the root takes precedence.
-    for file, table in reversed([*read_project_tables(environ, folder)]):
+    for file, table in reversed(tables):
         projects.append(file.parent)
         judged = table
         if file.name == PROJECT:
             # For other keys, uv's commands only print a warning.
             judged = {key: table[key] for key in _JUDGED & table.keys()}
-        yield from _parse_judged_settings(table, judged, file, environ)
-    for file, table in _read_user_tables(environ):
+        yield from _parse_judged_settings(table, judged, file)
+    for file, table in _read_user_tables():
         # The user may have a newer uv with further keys.
         judged = {
             key: table[key] for key in table if find_list(key) is not KeyList.UNKNOWN
         }
-        own = _parse_judged_settings(table, judged, file, environ)
+        own = _parse_judged_settings(table, judged, file)
         yield from map(_mark_own, own)
-    yield from map(_mark_own, read_pip_variables(environ, folder))
-    active_files = _active_pip_files(environ)
-    for file in reversed(find_pip_files(environ)):
+    yield from map(_mark_own, read_pip_variables(folder))
+    active_files = _active_pip_files()
+    for file in reversed(find_pip_files()):
         with _convert_read_errors(file):
             settings = parse_pip_file(_read_text(file, None), file, folder)
         is_of_folder = file in active_files and any(
@@ -276,7 +266,7 @@ def read_configuration(
 
 
 def _parse_judged_settings(
-    table: Mapping[str, Any], judged: Mapping[str, Any], file: Path, environ: _Environ
+    table: Mapping[str, Any], judged: Mapping[str, Any], file: Path
 ) -> tuple[SourceSetting | UvSetting, ...]:
     """Parse a table of uv.
 
@@ -284,14 +274,13 @@ def _parse_judged_settings(
         table: The table.
         judged: The keys that uv must accept.
         file: The file, to whose folder paths are relative.
-        environ: The environment variables, with the logins of indexes.
 
     Raises:
         UsageError: uv refuses a key.
     """
     with _convert_read_errors(file):
         # Unlike uv's errors, these contain no logins in any spelling.
-        settings = parse_uv_settings(table, file, environ)
+        settings = parse_uv_settings(table, file)
         if judged:
             import tomli_w  # slow to import, and few folders have settings
 
@@ -319,7 +308,7 @@ def _is_in_folder(folder: Path, file: Path) -> bool:
     )
 
 
-def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
+def read_project_tables(folder: Path) -> Iterator[_Tables]:
     """Yield uv's configuration files for a folder, with their settings.
 
     The files are the nearest one and the one in the root of the workspace that has the
@@ -328,8 +317,6 @@ def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     Raises:
         UsageError: A file or a pattern of members is malformed.
     """
-    if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
-        return
     # In one folder, uv.toml precedes pyproject.toml.
     is_nearest = True
     project = None
@@ -354,16 +341,16 @@ def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
             return
 
 
-def _read_user_tables(environ: _Environ) -> Iterator[_Tables]:
+def _read_user_tables() -> Iterator[_Tables]:
     """Yield uv's user and system settings, highest precedence first."""
-    for file in _find_uv_files(environ):
+    for file in _find_uv_files():
         yield file, _read_uv_table(file, None) or {}
 
 
-def read_local_variables(environ: _Environ) -> dict[str, str]:
+def read_local_variables() -> dict[str, str]:
     """Return the user's local keys of uv as environment variables."""
     variables = dict[str, str]()
-    for _, table in reversed([*_read_user_tables(environ)]):
+    for _, table in reversed([*_read_user_tables()]):
         for key, value in {**table, **table.get("pip", {})}.items():
             name = _LOCAL_NAMES.get(key, f"UV_{key.replace('-', '_').upper()}")
             if find_list(key) is KeyList.LOCAL and not isinstance(value, dict):
@@ -376,21 +363,15 @@ def read_local_variables(environ: _Environ) -> dict[str, str]:
     return variables
 
 
-def read_pip_option(
-    environ: _Environ,
-    file: Path,
-    text: str,
-    option: str,
-) -> tuple[str, ...]:
+def read_pip_option(file: Path, text: str, option: str) -> tuple[str, ...]:
     """Return the value of a pip option after a hypothetical file change.
 
     Args:
-        environ: The environment variables.
         file: One of pip's files, or a new file that would have the highest precedence.
         text: The text of ``file``.
         option: The option in the files, such as ``constraint``.
     """
-    texts = {path: _read_text(path, None) for path in find_pip_files(environ)}
+    texts = {path: _read_text(path, None) for path in find_pip_files()}
     texts[file] = text
     value = ""
     for path, content in texts.items():
@@ -399,14 +380,13 @@ def read_pip_option(
     return tuple(value.split())
 
 
-def read_policy(environ: _Environ, folder: Path) -> Policy:
+def read_policy(folder: Path) -> Policy:
     """Read which sources and builds the user permits for a folder.
 
     If another user owns the folder or one of its files, only the variable
     ``GPUINSTALL_TRUST_FOLDER`` can trust the folder.
 
     Args:
-        environ: The environment variables.
         folder: The folder of the project.
 
     Returns:
@@ -416,11 +396,11 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
     Raises:
         UsageError: The variable or the file is malformed.
     """
-    variable = environ.get(TRUST_FOLDER, "")
+    variable = os.environ.get(TRUST_FOLDER, "")
     if variable not in {"", "0", "1"}:
         message = f"{TRUST_FOLDER} is {variable!r}, but must be 0 or 1"
         raise UsageError("trust-folder", message)
-    path = user_folder(environ) / "gpuinstall" / "config.toml"
+    path = user_folder() / "gpuinstall" / "config.toml"
     with _convert_read_errors(path):
         table = parse_toml(_read_text(path, None))
         check_shape(table, CONFIG)
@@ -469,12 +449,12 @@ def _find_config_files(path: Path) -> Iterator[Path]:
         yield path / ".venv" / PIP_NAME
 
 
-def read_pip_variables(environ: _Environ, folder: Path) -> _Settings:
+def read_pip_variables(folder: Path) -> _Settings:
     """Yield the settings in pip's environment variables.
 
     The file of each setting is the name of the variable.
     """
-    for name, value in environ.items():
+    for name, value in os.environ.items():
         if name.startswith("PIP_"):
             option = _normalize_pip_option(name.removeprefix("PIP_"))
             yield from _convert_pip_option(option, value, Path(name), folder)
@@ -529,7 +509,7 @@ def _normalize_pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def read_uv_variables(environ: _Environ, folder: Path, sourcing: Sourcing) -> _Settings:
+def read_uv_variables(folder: Path, sourcing: Sourcing) -> _Settings:
     """Yield the settings in uv's options and variables.
 
     The file of each setting is the name of the option or the variable.
@@ -542,20 +522,20 @@ def read_uv_variables(environ: _Environ, folder: Path, sourcing: Sourcing) -> _S
         words = list(sourcing.addresses.get(name, ()))
         if not words:
             name = variable
-            words = environ.get(name, "").split("," if is_of_files else None)
+            words = os.environ.get(name, "").split("," if is_of_files else None)
         for word in filter(None, map(str.strip, words)):
             index, address = "", word
             if not is_of_files:
                 # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
-            located = _add_login(_resolve_path(key, address, folder), index, environ)
+            located = _add_login(_resolve_path(key, address, folder), index)
             yield create_setting(_ADDRESS_KEYS[key], key, located, Path(name))
     for name, key in _UV_LISTS.items():
-        texts = [*_read_requirement_files(environ.get(name, ""), folder)]
+        texts = [*_read_requirement_files(os.environ.get(name, ""), folder)]
         if texts:
             yield from _convert_uv_setting(key, texts, Path(name))
     special = {*_UV_VARIABLES, *_UV_LISTS}
-    for name, value in environ.items():
+    for name, value in os.environ.items():
         if name.startswith("UV_") and name not in special and value:
             key = name.removeprefix("UV_").lower().replace("_", "-")
             yield from _convert_uv_setting(key, _parse_value(key, value), Path(name))
@@ -588,17 +568,19 @@ def _parse_value(key: str, text: str) -> Any:
     return text.split() if key.endswith("-package") else text.lower() in _ON or text
 
 
-def format_index_url(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
+def format_index_url(index: Mapping[str, Any], file: Path) -> str:
     """Return the URL of an entry in uv's ``index`` list, with its login."""
     kind = "find-links" if index.get("format") == "flat" else "index"
     address = _resolve_path(kind, index["url"], file.parent)
-    return _add_login(address, index.get("name"), environ)
+    return _add_login(address, index.get("name"))
 
 
-def _add_login(address: str, name: object, environ: _Environ) -> str:
+def _add_login(address: str, name: object) -> str:
     """Add a named index's login from uv's variables to its URL."""
     variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
-    login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
+    login = [
+        os.environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")
+    ]
     if not (name and any(login)):
         return address
     # Without a password, the keyring may have one.
@@ -609,7 +591,6 @@ def _add_login(address: str, name: object, environ: _Environ) -> str:
 def parse_uv_settings(
     table: Mapping[str, Any],
     file: Path,
-    environ: _Environ,
 ) -> tuple[SourceSetting | UvSetting, ...]:
     """Parse a uv settings table, except ``sources``.
 
@@ -618,7 +599,6 @@ def parse_uv_settings(
     Args:
         table: A ``uv.toml`` or ``[tool.uv]``.
         file: The file, to whose folder paths are relative.
-        environ: The environment variables, with the logins of indexes.
 
     Raises:
         ValueError: The table has an invalid shape, or two default indexes. uv's
@@ -633,7 +613,7 @@ def parse_uv_settings(
         raise ValueError(message)
     for index in indexes:
         if not index.get("explicit"):
-            address = format_index_url(index, file, environ)
+            address = format_index_url(index, file)
             setting = create_setting(
                 _index_effect(index), index_key(index), address, file
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import chain
@@ -182,13 +182,12 @@ def create_reference_settings(lines: Iterable[Requirement]) -> Iterator[SourceSe
             )
 
 
-def expand_variables(text: str, environ: Mapping[str, str]) -> str:
+def expand_variables(text: str) -> str:
     """Expand variables (``${NAME}``) in the login of a URL.
 
     Args:
         text: The user's requirement or URL. A variable outside the login is an
             error when the URL is parsed.
-        environ: The environment variables.
 
     Raises:
         UsageError: A variable is not set.
@@ -196,10 +195,10 @@ def expand_variables(text: str, environ: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
-        if name not in environ:
+        if name not in os.environ:
             hint = f"Set {name}"
             raise UsageError("variable-missing", f"{name} is not set", hint=hint)
-        return quote(environ[name], safe="")
+        return quote(os.environ[name], safe="")
 
     def login(match: re.Match[str]) -> str:
         return re.sub(r"\$\{(\w+)\}", value, match[0])

@@ -108,13 +108,13 @@ def read_remote_text(url: str, *, offline: bool) -> str:
         UsageError: The file does not exist.
     """
     # No project is in the root folder, so only the user's settings apply.
-    sources = read_sources(None, os.environ, Path(Path.cwd().anchor))
+    sources = read_sources(None, Path(Path.cwd().anchor))
     plain = remove_logins(url)
     client = Client(
         sources.certificates,
         logins={**sources.logins, **parse_login(url)},
         offline=offline,
-        timeouts=read_timeouts(os.environ),
+        timeouts=read_timeouts(),
         current=(plain,),
     )
     with client:
@@ -145,10 +145,10 @@ def open_session(
     # The search for uv is not thread-safe, so search before any thread starts.
     uv.uv()
     check_cache(own_cache_folder(), reporter)
-    timeouts = read_timeouts(os.environ)
+    timeouts = read_timeouts()
     environ = {**sources.variables, **os.environ}
     variables = uv.environment(environ, sources.environment(), offline=sourcing.offline)
-    variables |= timeouts.variables(os.environ)
+    variables |= timeouts.variables()
     error = sources.find_unknown_index(lambda: read_original_index(sources))
     if error:
         raise error

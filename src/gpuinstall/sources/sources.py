@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -742,7 +743,6 @@ def _make_entry(setting: SourceSetting) -> Entry:
 
 def read_sources(
     torch_index: str | None,
-    environ: Mapping[str, str],
     folder: Path,
     *,
     configured: str | None = None,
@@ -752,7 +752,6 @@ def read_sources(
 
     Args:
         torch_index: The user's torch index.
-        environ: The environment variables.
         folder: The working folder.
         configured: The project's torch index, used if the user has none.
         sourcing: The user's options for indexes.
@@ -772,19 +771,22 @@ def read_sources(
     if configured and not torch_index:
         file = folder / "pyproject.toml"
         read.append(create_setting(Effect.TORCH_INDEX, "torch-index", configured, file))
-    for one in read_configuration(environ, folder, sourcing):
+    for one in read_configuration(folder, sourcing):
         is_source = one.is_own and isinstance(one, SourceSetting)
-        value = expand_variables(one.value, environ) if is_source else one.value
+        value = expand_variables(one.value) if is_source else one.value
         # A setting has the effect of its expanded URL, which may be PyTorch's.
         read.append(replace(one, value=value))
-    certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
+    certificates = [
+        os.environ.get("SSL_CERT_FILE"),
+        os.environ.get("REQUESTS_CA_BUNDLE"),
+    ]
     certificates += [one.value for one in read if one.is_own and one.key == "cert"]
     sources = Sources(
         torch_index=validate_torch_index(index),
         is_torch_index_requested=bool(index),
-        variables=read_local_variables(environ),
+        variables=read_local_variables(),
         certificates=next(filter(None, certificates), None),
-        policy=read_policy(environ, folder),
+        policy=read_policy(folder),
         logins=parse_login(index or OFFICIAL),
     )
     return sources.add_settings(read, folder, is_configuration=True)

@@ -61,7 +61,7 @@ def test_hints_omit_options_that_the_command_lacks():
     ],
 )
 def test_hints_set_variables_in_the_shell_syntax(shell, line, monkeypatch):
-    monkeypatch.setattr(commands, "detect_shell", lambda _environ: shell)
+    monkeypatch.setattr(commands, "detect_shell", lambda: shell)
     assert commands.format_text("export A='b c'   # why") == line
 
 
@@ -117,7 +117,7 @@ def test_every_source_hint_is_prose_or_valid_command():
 def test_command_contains_path_of_program_off_path(shell, sign, tmp_path, monkeypatch):
     text = "gpuinstall sync\ncd p && uv pip list\nto use it: uv pip list; run gpuinstall verify\ngpuinstall --version"
     prose = "gpuinstall does not build it\nuv pips\npython -m gpuinstall.cli, or /x/gpuinstall run"
-    monkeypatch.setattr(commands, "detect_shell", lambda _environ: shell)
+    monkeypatch.setattr(commands, "detect_shell", lambda: shell)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "a b" / "python"))
     monkeypatch.setattr("gpuinstall.base.uv.uv", lambda: tmp_path / "a b" / "uv")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -88,15 +88,17 @@ def test_slow_or_verbose_program_is_stopped(code, silence, excess):
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
-def test_gpuinstall_silence_must_be_positive(said):
+def test_gpuinstall_silence_must_be_positive(said, monkeypatch):
+    monkeypatch.setenv("GPUINSTALL_SILENCE", said)
     with pytest.raises(UsageError, match="GPUINSTALL_SILENCE"):
-        read_timeouts({"GPUINSTALL_SILENCE": said})
+        read_timeouts()
 
 
-def test_uv_timeouts_depend_on_variables():
-    usual = read_timeouts({}).variables({})
+def test_uv_timeouts_depend_on_variables(monkeypatch):
+    usual = read_timeouts().variables()
     assert (usual["UV_HTTP_TIMEOUT"], usual["UV_HTTP_RETRIES"]) == ("30", "3")
-    chosen = Timeouts(silence=7).variables({"UV_HTTP_RETRIES": "9"})
+    monkeypatch.setenv("UV_HTTP_RETRIES", "9")
+    chosen = Timeouts(silence=7).variables()
     assert (chosen["UV_HTTP_TIMEOUT"], chosen["UV_HTTP_RETRIES"]) == ("7", "9")
 
 

@@ -15,6 +15,7 @@ from gpuinstall.cli.active import (
 from gpuinstall.cli.commands import load_command
 from gpuinstall.cli.install import format_activation_command
 from gpuinstall.cli.terminal import Terminal
+from tests.lab.own_sources import only_variables
 from tests.unit.install.environments import make_environment
 
 
@@ -66,7 +67,8 @@ def test_other_active_environment_is_detected(tmp_path):
     for (virtual, prefix), active in cases.items():
         values = {"VIRTUAL_ENV": virtual, "CONDA_PREFIX": prefix}
         environ = {name: str(value) for name, value in values.items() if value}
-        assert find_active_environment(venv, environ) == active, environ
+        with only_variables(environ):
+            assert find_active_environment(venv) == active, environ
 
 
 def test_paths_in_subfolder_are_relative_to_the_shell(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.shell import detect_shell, format_activation, format_path_command
+from tests.lab.own_sources import only_variables
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,10 @@ def test_powershell_path_is_a_quoted_string():
 
 
 def test_powershell_is_detected_by_its_variable():
-    assert detect_shell({"PSModulePath": "/opt/microsoft/powershell"}) == "powershell"
-    assert detect_shell({"SHELL": "/usr/bin/fish"}) == "sh"
+    with only_variables({"PSModulePath": "/opt/microsoft/powershell"}):
+        assert detect_shell() == "powershell"
+    with only_variables({"SHELL": "/usr/bin/fish"}):
+        assert detect_shell() == "sh"
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])

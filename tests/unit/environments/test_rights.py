@@ -56,17 +56,19 @@ def test_another_users_environment_is_not_removed_or_undone(folder, monkeypatch)
 
 
 def test_another_users_folder_is_untrusted(folder, monkeypatch):
-    assert read_policy({}, folder).trusts_folder
+    assert read_policy(folder).trusts_folder
     lock = folder / "pylock.cpu.toml"
     lock.touch()
     os.chown(lock, NOBODY, NOBODY)
-    assert not read_policy({}, folder).trusts_folder
+    assert not read_policy(folder).trusts_folder
     os.chown(folder, NOBODY, NOBODY)
     monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: False)
-    assert not read_policy({}, folder).trusts_folder
-    assert read_policy({"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trusts_folder
+    assert not read_policy(folder).trusts_folder
+    monkeypatch.setenv("GPUINSTALL_TRUST_FOLDER", "1")
+    assert read_policy(folder).trusts_folder
+    monkeypatch.delenv("GPUINSTALL_TRUST_FOLDER")
     monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: True)
-    assert read_policy({}, folder).trusts_folder
+    assert read_policy(folder).trusts_folder
 
 
 @pytest.mark.parametrize(
@@ -84,9 +86,9 @@ def test_another_users_file_is_untrusted(folder, name):
     file = folder / name
     file.parent.mkdir(exist_ok=True)
     file.touch()
-    assert read_policy({}, folder).trusts_folder
+    assert read_policy(folder).trusts_folder
     os.chown(file, NOBODY, NOBODY)
-    assert not read_policy({}, folder).trusts_folder
+    assert not read_policy(folder).trusts_folder
 
 
 def test_verify_prints_the_owner_of_a_named_interpreter(folder, monkeypatch):

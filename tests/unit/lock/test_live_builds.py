@@ -8,9 +8,9 @@ from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.live_builds import add_listed_builds
 from gpuinstall.machine.options import machine_from_options
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from tests.frozen import frozen_catalog
+from tests.lab.own_sources import read_sources
 
 
 def test_companions_of_uvs_default_index_are_listed(tmp_path, monkeypatch):

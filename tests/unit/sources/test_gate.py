@@ -11,7 +11,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import format_guard
 from gpuinstall.base.values import replace
-from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import user_folder
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.git import REFUSED, move_git_settings
@@ -20,6 +20,7 @@ from gpuinstall.sources.requirements_file import (
     create_reference_settings,
     expand_variables,
 )
+from tests.lab.own_sources import only_variables, read_sources
 from tests.lab.parsed import constrained, required, written
 from tests.lab.source import modules
 from tests.unit.lock.wheels_here import resolver_project
@@ -98,12 +99,13 @@ def test_credentials_are_removed_from_requirement_urls(tmp_path, text):
     ],
 )
 def test_user_credentials_can_use_variables(text, expected):
-    assert expand_variables(text, {"A": "a/b"}) == expected
+    with only_variables({"A": "a/b"}):
+        assert expand_variables(text) == expected
 
 
 def test_unset_variable_is_reported():
     with pytest.raises(UsageError, match="A is not set"):
-        expand_variables("https://${A}@h.example/x", {})
+        expand_variables("https://${A}@h.example/x")
 
 
 def test_user_url_is_not_attributed_to_the_project():
@@ -278,7 +280,8 @@ def test_repository_url_matches_uv_normalization():
 
 def test_relative_configuration_folder_is_ignored(tmp_path):
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "conf"}
-    assert user_folder(environ) == tmp_path / ".config"
+    with only_variables(environ):
+        assert user_folder() == tmp_path / ".config"
 
 
 def test_git_contacts_only_trusted_sources(tmp_path):

@@ -19,13 +19,13 @@ from gpuinstall.lock.request.tools import (
 )
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_declared_request
-from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import (
     Effect,
     format_recorded_sources,
 )
 from tests.lab.index_text import steps_of
-from tests.lab.own_sources import naming
+from tests.lab.own_sources import naming, read_sources
 from tests.lab.parsed import written
 
 INDEX = "https://corp.example/simple"

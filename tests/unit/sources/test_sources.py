@@ -8,11 +8,12 @@ from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.sources import OFFICIAL, Sources, read_sources
+from gpuinstall.sources import OFFICIAL, Sources
 from gpuinstall.sources.sources import format_export_commands
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
+from tests.lab.own_sources import read_sources
 
 
 @pytest.fixture

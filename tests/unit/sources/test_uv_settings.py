@@ -10,12 +10,12 @@ from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.process import run
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import TRUST_FOLDER, format_recorded_sources
 from gpuinstall.sources.requirements_file import parse_requirements
 from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
 from tests.lab.listener import Listener
+from tests.lab.own_sources import only_variables, read_sources
 
 FAMILY = frozenset({"torch", "triton"})
 
@@ -130,16 +130,13 @@ def test_lists_contain_every_variable_of_uv(tmp_path):
         answer = run([uv.uv(), "help", "--no-pager", *command.split()], cwd=tmp_path)
         names.update(re.findall(r"\[env: (UV_\w+)", answer.out))
     names -= {"UV_OVERRIDE", "UV_EXCLUDE", "UV_CONSTRAINT", "UV_BUILD_CONSTRAINT"}
-    settings = [
-        setting
-        for name in names
-        for setting in read_uv_variables(
-            {name: "1"}, tmp_path, sourcing=DEFAULT_SOURCING
-        )
-        if isinstance(setting, UvSetting)
-    ]
+    settings: list[object] = []
+    for name in names:
+        with only_variables({name: "1"}):
+            settings += read_uv_variables(tmp_path, sourcing=DEFAULT_SOURCING)
+    ours = [one for one in settings if isinstance(one, UvSetting)]
     assert len(names) > 50
-    assert [one.key for one in settings if one.list is KeyList.UNKNOWN] == []
+    assert [one.key for one in ours if one.list is KeyList.UNKNOWN] == []
 
 
 VARIABLES = {

@@ -354,7 +354,7 @@ def _relocate_requirements(
 
     further = (
         *_read_tool_settings(folder),
-        *parse_uv_settings(project.uv, path, os.environ),
+        *parse_uv_settings(project.uv, path),
     )
     return replace(
         listed,

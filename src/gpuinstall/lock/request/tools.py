@@ -231,7 +231,7 @@ def find_uv_sources(
     for table, place in ((workspace.uv, workspace.root / PROJECT), (uv, file)):
         for row in table.get("index", ()):
             if "name" in row:
-                indexes[row["name"]] = format_index_url(row, place, os.environ), row
+                indexes[row["name"]] = format_index_url(row, place), row
     own = uv.get("sources", {})
     for name, source in {**workspace.uv.get("sources", {}), **own}.items():
         package = normalize_name(name)
@@ -290,7 +290,7 @@ def _read_workspace(folder: Path) -> _Workspace:
         UsageError: The file of a member cannot be read or is malformed.
         ValueError: A pattern of members leads outside the repository.
     """
-    for file, uv in read_project_tables({}, folder):
+    for file, uv in read_project_tables(folder):
         if "workspace" in uv:
             from gpuinstall.sources.workspace import find_workspace_members
 

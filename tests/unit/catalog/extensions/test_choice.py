@@ -20,13 +20,13 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.extensions import ExtensionChooser, choose_prebuilt
 from gpuinstall.lock.resolve.resolver_input import create_input
 from gpuinstall.machine.options import machine_from_options
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader, make_reader
 from gpuinstall.wheels.learned.store import RowCache
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
+from tests.lab.own_sources import read_sources
 from tests.unit.wheels.made import fatbin
 from tests.unit.wheels.test_needs import (
     FROM_2_9,

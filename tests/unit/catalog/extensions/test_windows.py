@@ -16,11 +16,11 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.extensions import ExtensionChooser
 from gpuinstall.lock.resolve.resolver_input import create_input
 from gpuinstall.machine.options import machine_from_options
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import WheelRow
 from gpuinstall.wheels.needs import TorchNeeds
 from tests.lab.host import NOT_FOUND, Host
+from tests.lab.own_sources import read_sources
 
 
 def file_named(name, filename):

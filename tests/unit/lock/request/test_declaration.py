@@ -14,10 +14,10 @@ from gpuinstall.lock.request.declaration import (
     read_inputs,
 )
 from gpuinstall.lock.request.pyproject import ProjectFile
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.requirements_file import join_files
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
+from tests.lab.own_sources import read_sources
 from tests.lab.parsed import required, written
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'

@@ -12,7 +12,6 @@ from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import ExtensionSource, load_extensions
 from gpuinstall.catalog.listing import read_default_wheels
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import Depth
@@ -20,6 +19,7 @@ from gpuinstall.wheels.learned.store import RowCache
 from gpuinstall.wheels.ranges import WheelError
 from tests.lab.host import Answer
 from tests.lab.index import IndexBehavior, SimulatedIndex
+from tests.lab.own_sources import read_sources
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin, server, serving
 

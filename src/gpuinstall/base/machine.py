@@ -150,7 +150,9 @@ class Environment(Value):
 
 def make_machine_error(message: str) -> UsageError:
     """Return the error for a Machine document that cannot be read."""
-    return UsageError("machine-malformed", f"{message} ({PROBE} --json writes one)")
+    return UsageError(
+        "machine-malformed", f"{message} ({PROBE} --json > machine.json writes one)"
+    )
 
 
 class Machine(Value):

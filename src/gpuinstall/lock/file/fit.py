@@ -117,9 +117,8 @@ def _check_locked_build(
         return Rejection(lock, Reason("unknown-build", message))
     published = replace(build.mark_as_published(), pythons=(python,))
     alone = catalog.select_builds(published)
-    torch = Requirement.of("torch", f"=={build.torch}")
-    pinned = replace(request, requirements=(torch,))
-    plan = choose(machine, pinned, alone)
+    any_torch = replace(request, requirements=(ANY_TORCH,))
+    plan = choose(machine, any_torch, alone)
     if isinstance(plan, Plan):
         # The default index may have only a GPU build, which also runs on a CPU.
         is_idle = plan.status == "cpu" and build.backend != CPU

@@ -76,6 +76,9 @@ class PlanContext(Value, eq=False):
         for requirement in self.demand.others:
             if not requirement.applies_in(self.demand.markers):
                 continue
+            if requirement.is_exact and self.demand.is_labeled:
+                # A frozen file may contain packages for two CUDA majors.
+                continue
             rows = self.catalog.cuda_names()
             extras = [f"{requirement.name}[{extra}]" for extra in requirement.extras]
             for name in (requirement.name, *extras):

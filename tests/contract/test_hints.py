@@ -182,6 +182,6 @@ def test_commands_in_story_output_are_valid():
 def test_hints_to_repeat_a_command_contain_only_options():
     for path in sorted((ROOT / "src").rglob("*.py")):
         text = path.read_text("utf-8")
-        for options in re.findall(r"Run it again with (--[^:\"\\\n]*)", text):
+        for options in re.findall(r"Run it again with (--[^:)\"\\\n]*)", text):
             value = r"(?: (?!to\b)[^- ]\S*)?"
             assert re.fullmatch(rf"(?:--[a-z-]+{value} ?)+", options), options

@@ -11,10 +11,9 @@ ambiguous.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from gpuinstall.base.codec import read_object
@@ -269,10 +268,9 @@ def _contains(own: _Words, words: _Words) -> bool:
     """Return whether a GPU's name contains a given name with a number."""
     if not re.search(r"\d", "".join(_select_model_words(words))):
         return False
-    if Counter(words) <= Counter(own):
+    if all(words.count(word) <= own.count(word) for word in words):
         return True
-    beginnings = {"".join(own[:count]) for count in range(len(own))}
-    return "".join(words) in beginnings
+    return "".join(words) in accumulate(own[:-1])
 
 
 @cache

@@ -173,7 +173,9 @@ class Request(Value):
             UsageError: A requirement is malformed.
         """
         for name in ("python", "backend"):
-            check_text(name, getattr(self, name))
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                raise TypeError(f"{name} must be a string, not {type(value).__name__}")
         requirements = _parse_requirements("requirements", self.requirements)
         force_setattr(self, "requirements", requirements)
         for name in ("constraints", "preferred"):
@@ -198,12 +200,6 @@ class Request(Value):
     def is_for_gpus(self) -> bool:
         """Whether a GPU build is requested explicitly."""
         return self.backend not in {None, CPU.tag}
-
-
-def check_text(name: str, value: object) -> None:
-    """Raise TypeError for an argument that is neither a string nor None."""
-    if not isinstance(value, str | None):
-        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
 
 
 def parse_argument_values(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:

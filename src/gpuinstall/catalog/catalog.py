@@ -376,8 +376,10 @@ class Catalog(Value, eq=False):
 
     def _sorted_builds(self, platform: str) -> tuple[Build, ...]:
         builds = [build for build in self.builds if build.platform == platform]
-        return tuple(sorted(builds, key=_build_sort_key, reverse=True))
-
-
-def _build_sort_key(build: Build) -> tuple[Version, tuple[int, int], str]:
-    return build.torch, build.toolkit or (0, 0), build.backend.tag
+        return tuple(
+            sorted(
+                builds,
+                key=lambda one: (one.torch, one.toolkit or (0, 0), one.backend.tag),
+                reverse=True,
+            )
+        )

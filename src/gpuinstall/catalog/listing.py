@@ -350,11 +350,11 @@ def update_builds(
     kinds = {build.backend.kind for build in builds}
     known = [build for build in builds if build.platform == platform]
     update_builds = [build for build in builds if build.platform != platform]
-    listed = _group_by_build(listing.wheels, known, platform)
+    listed = group_by_build(listing.wheels, known, platform)
     for build in known:
         by_source = listed.get((build.torch, build.backend), {})
         update_builds += _update_build(build, by_source, listing)
-    for build in _find_uncataloged_builds(listed, known, platform):
+    for build in find_unknown_builds(listed, known, platform):
         if build.backend.kind in kinds and not build.torch.is_prerelease:
             update_builds.append(build)
     return tuple(update_builds)
@@ -374,7 +374,7 @@ def listed_companions(
     return listed_companions
 
 
-def _group_by_build(
+def group_by_build(
     wheels: Iterable[Wheel],
     known: Iterable[Build],
     platform: str,
@@ -448,11 +448,18 @@ def _update_build(
         )
 
 
-def _find_uncataloged_builds(
+def find_unknown_builds(
     listed: _Listed,
     known: Iterable[Build],
     platform: str,
 ) -> Iterator[Build]:
+    """Yield a platform's builds that sources list but the catalog lacks.
+
+    Args:
+        listed: The wheels in the sources.
+        known: The builds of the catalog.
+        platform: The platform, such as ``linux_x86_64``.
+    """
     os, arch = platform.split("_", 1)
     known_keys = {(build.torch, build.backend) for build in known}
     for key, by_source in listed.items():
@@ -471,23 +478,6 @@ def _find_uncataloged_builds(
                 unread=tuple(wheels),
             )
             yield _update_from_source(build, source, wheels)
-
-
-def find_unknown_builds(
-    wheels: Iterable[Wheel],
-    known: Collection[Build],
-    platform: str,
-) -> Iterator[Build]:
-    """Return a platform's builds that a source lists but the catalog lacks.
-
-    Args:
-        wheels: The wheels of a source.
-        known: The known builds, which determine the backend of an unlabeled torch.
-        platform: The platform, such as ``linux_x86_64``.
-    """
-    return _find_uncataloged_builds(
-        _group_by_build(wheels, known, platform), known, platform
-    )
 
 
 def _list_pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:

@@ -140,13 +140,14 @@ def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
     }
     if outcome.data is not None:
         document["data"] = outcome.data
-    return {**document, "errors": list(map(_make_error_entry, outcome.errors))}
-
-
-def _make_error_entry(finding: Finding) -> dict[str, Any]:
-    """Convert a finding to an entry of ``errors`` in the JSON document."""
-    entry = {"code": finding.code, "message": finding.message, "hint": finding.fix}
-    return entry | {"id": finding.id} if finding.id else entry
+    document["errors"] = errors = []
+    for finding in outcome.errors:
+        errors.append(
+            {"code": finding.code, "message": finding.message, "hint": finding.fix}
+        )
+        if finding.id:
+            errors[-1]["id"] = finding.id
+    return document
 
 
 def _run_and_record(

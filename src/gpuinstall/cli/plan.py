@@ -48,9 +48,11 @@ def plan_command(options: CommandOptions) -> Outcome:
     with options.open_project(machine=selected, is_read_only=True) as project:
         machine = project.machine
         if selected is None:
-            from gpuinstall.environments.records import warn_unfinished
+            from gpuinstall.environments.records import describe_unfinished_change
 
-            warn_unfinished(project.paths.venv, project.reporter)
+            unfinished = describe_unfinished_change(project.paths.venv)
+            if unfinished:
+                project.reporter.warn(unfinished)
         requested = select_extras(
             project, machine, read_request(project), project.catalog
         )

@@ -345,13 +345,16 @@ def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     once = {
         (finding.where, finding.code, finding.message): finding for finding in findings
     }
-    return tuple(sorted(once.values(), key=_urgency_key))
-
-
-def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
-    """Return a sort key for findings, most urgent first."""
-    is_first = finding.blocking and finding.where == "machine"
-    return not is_first, not finding.blocking, ORDER.index(finding.where)
+    return tuple(
+        sorted(
+            once.values(),
+            key=lambda one: (
+                not (one.blocking and one.where == "machine"),
+                not one.blocking,
+                ORDER.index(one.where),
+            ),
+        )
+    )
 
 
 def unproven_devices(verdict: Verdict) -> DoctorFindings:

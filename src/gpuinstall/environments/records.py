@@ -110,13 +110,6 @@ def find_recorded_path(identity: str) -> Path | None:
     return None
 
 
-def warn_unfinished(venv: Path, reporter: Reporter) -> None:
-    """Warn if a change of an environment is running or was interrupted."""
-    text = describe_unfinished_change(venv)
-    if text:
-        reporter.warn(text)
-
-
 def describe_unfinished_change(venv: Path) -> str:
     """Return a warning about an unfinished environment change, or ""."""
     message, command = _find_unfinished_change(venv)

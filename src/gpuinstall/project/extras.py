@@ -40,18 +40,15 @@ def find_requested_parts(declaration: Declaration, request: Request) -> frozense
         if one.path in {".", "./"}:
             parts.update(Part("extra", extra) for extra in one.extras)
     for members in declaration.alternatives:
-        _check_excluded([one.part for one in members if one.part in parts])
+        excluded = [one.part for one in members if one.part in parts]
+        if len(excluded) > 1:
+            shown = " and ".join(f"the {part.kind} {part.name}" for part in excluded)
+            raise UsageError(
+                "extras-conflict",
+                f"[tool.uv] conflicts in {PROJECT} does not allow {shown} together",
+                hint=_format_install_commands(excluded),
+            )
     return frozenset(parts)
-
-
-def _check_excluded(parts: Sequence[Part]) -> None:
-    if len(parts) > 1:
-        names = " and ".join(f"the {part.kind} {part.name}" for part in parts)
-        raise UsageError(
-            "extras-conflict",
-            f"[tool.uv] conflicts in {PROJECT} does not allow {names} together",
-            hint=_format_install_commands(parts),
-        )
 
 
 def _format_install_commands(parts: Iterable[Part]) -> str:

@@ -614,9 +614,7 @@ def parse_uv_settings(
     for index in indexes:
         if not index.get("explicit"):
             address = format_index_url(index, file)
-            setting = create_setting(
-                _index_effect(index), index_key(index), address, file
-            )
+            setting = create_setting(*_describe_index(index), address, file)
             options = {key: index[key] for key in _INDEX_OPTIONS & index.keys()}
             settings.append(replace(setting, options=options))
             if index.get("format") == "flat" and index.get("default"):
@@ -651,21 +649,14 @@ def _convert_uv_setting(key: str, value: Any, file: Path) -> _Settings:
     yield from create_reference_settings(setting.requirements)
 
 
-def index_key(index: Mapping[str, Any]) -> str:
-    """Return the key and kind of an entry in uv's ``index``."""
-    kinds = []
+def _describe_index(index: Mapping[str, Any]) -> tuple[Effect, str]:
+    """Return the effect, and the shown key, of an entry in uv's ``index``."""
     if index.get("format") == "flat":
-        kinds.append("flat")
+        kind = "flat, default" if index.get("default") else "flat"
+        return Effect.FIND_LINKS, f"index ({kind})"
     if index.get("default"):
-        kinds.append("default")
-    return f"index ({', '.join(kinds)})" if kinds else "index"
-
-
-def _index_effect(index: Mapping[str, Any]) -> Effect:
-    """Return the effect of an entry in uv's ``index``."""
-    if index.get("format") == "flat":
-        return Effect.FIND_LINKS
-    return Effect.INDEX if index.get("default") else Effect.EXTRA_INDEX
+        return Effect.INDEX, "index (default)"
+    return Effect.EXTRA_INDEX, "index"
 
 
 def _resolve_path(

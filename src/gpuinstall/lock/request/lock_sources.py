@@ -23,6 +23,7 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.listing import (
     find_unknown_builds,
+    group_by_build,
     platforms,
     read_listing,
 )
@@ -145,7 +146,8 @@ def _find_unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             catalog = catalog.with_kind(backend.kind)
         for platform in platforms(wheel.tags):
             known = catalog.builds_for(*platform.split("_", 1))
-            yield from find_unknown_builds([wheel], known, platform)
+            builds = group_by_build([wheel], known, platform)
+            yield from find_unknown_builds(builds, known, platform)
 
 
 def find_unknown_hosts(

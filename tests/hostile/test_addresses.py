@@ -139,12 +139,11 @@ def test_host_behind_project_index_is_reported(here, tmp_path, form, requires, s
     assert f"{files.url} (linked by {index.url}/simple from " in done.err
 
 
-LOGINS = ("AWS", "AZURE", "DOCKER", "GITHUB", "GITLAB", "HF", "NPM", "PYPI")
-ENDINGS = ("TOKEN", "SECRET_KEY", "PASSWORD", "PAT")
-PERSONAL = (
+NAMES = (
     "CI_JOB_URL",
     "EMAIL",
     "GIT_AUTHOR_EMAIL",
+    "GITHUB_TOKEN",
     "GIT_COMMITTER_NAME",
     "LOGNAME",
     "MY_THING",
@@ -154,7 +153,6 @@ PERSONAL = (
     "UV_PUBLISH_TOKEN",
     "XDG_SESSION_SECRET",
 )
-NAMES = (*[f"{login}_{ending}" for login in LOGINS for ending in ENDINGS], *PERSONAL)
 
 
 def serve_wheels(folder: Path, name: str, requires: tuple[str, ...] = ()) -> Host:

@@ -56,6 +56,8 @@ SHARED_FILES = "shared-files"
 """The code of a rejection only because two packages write the same files."""
 
 _UNREAD = "and the rest was not inspected"
+TEST_IT = "; test it on this GPU"
+"""The end of a message about code that may be missing."""
 _PARTLY_READ = Reason(
     "not-inspected", "was inspected only in part, so its GPU code is unknown"
 )
@@ -293,9 +295,7 @@ def find_unsupported_gpus(
     names = " and ".join(at_fault)
     compiled = next(iter(at_fault.values()))
     message = f"no code for {names}: {compiled}"
-    message = (
-        f"has {message}" if certain else f"may have {message}; test it on this GPU"
-    )
+    message = f"has {message}" if certain else f"may have {message}{TEST_IT}"
     reason = Reason("no-code", message)
     return reason, bool(certain) and not _is_fast_path(row)
 

@@ -32,7 +32,11 @@ from gpuinstall.lock.resolve.inspect import (
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.uv.builds import find_build_tools
-from gpuinstall.wheels.compatibility import Compatibility, find_missing_code
+from gpuinstall.wheels.compatibility import (
+    TEST_IT,
+    Compatibility,
+    find_missing_code,
+)
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import library_stem
@@ -368,7 +372,8 @@ class OlderReleaseSearch:
             return Trial(fact, runs=True)
         why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
         if why:
-            fact = _create_skipped_fact(wheel, f"it {why.message}", code=why.code)
+            skipped = f"it {why.message.removesuffix(TEST_IT)}"
+            fact = _create_skipped_fact(wheel, skipped, code=why.code)
             return Trial(fact, runs=False, cause=why.code)
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.

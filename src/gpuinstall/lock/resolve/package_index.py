@@ -173,6 +173,10 @@ class PackageIndex:
         names = map_concurrently(self._read_listed_names, backends)
         return frozenset[str]().union(*names)
 
+    def lists(self, package: str) -> bool:
+        """Return whether the torch index lists a package, for any Python."""
+        return package in self._listed()
+
     def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
         catalog = self.resolver_input.catalog

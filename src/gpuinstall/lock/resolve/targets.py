@@ -236,6 +236,11 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
         InstallationError: A build failed, and no fact led to it.
     """
     conflict = refused.conflict
+    is_listed = conflict.unlisted and resolver.index.lists(conflict.unlisted)
+    if is_listed and not resolver.session.sources.exclude_newer:
+        conflict.error.hint = (
+            "Run it again with another --python, or request another version"
+        )
     if refused.known.is_empty and not resolver.resolver_input.bounds:
         for failure in refused.known.unbuildable.values():
             package = find_failed_package(failure)
@@ -308,7 +313,12 @@ def _explain_by_facts(
             for name, error in refused.known.unbuildable.items()
             if find_mentioned_names(refused.conflict.why, {name})
         ]
-        reasons.append(next(iter(failed), f"no older version {known} here{unread}"))
+        outcome = f"no older version {known} here{unread}"
+        if newest.version == str(
+            min(resolver.index.find_releases(package), default="")
+        ):
+            outcome = "there is no older version for this target"
+        reasons.append(next(iter(failed), outcome))
     lock_request = resolver.resolver_input.lock_request
     hints = [suggest_request_without(program, lock_request)]
     other = _find_other_name(package, resolver)

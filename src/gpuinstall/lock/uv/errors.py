@@ -409,7 +409,7 @@ def explain_build_failure(message: str) -> InstallationError | None:
         hint = "\n".join(known.fix)
     if "wheel_stub" in evidence:
         why = "its sdist downloads a wheel from NVIDIA's index, which has none for this machine or is unreachable"
-        hint = f"Run it again without {name}, or for Linux or Windows"
+        hint = f"Run it again without {name} and the packages that require it, or for Linux or Windows"
     error = FailedBuildError(
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",

@@ -36,7 +36,6 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
-    requirement_names,
 )
 from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
@@ -300,13 +299,8 @@ def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -
         if one.name in mentioned and one.origin.is_in_file
     )
     error.evidence = join_names([*named]) or None
-    if error.code == FAMILY_UNLISTED:
-        if project.sources.exclude_newer:
-            error.hint = "Set exclude-newer to a later date"
-        elif conflict.unlisted in requirement_names(project.requirements):
-            error.hint = (
-                "Run it again with another --python, or request another version"
-            )
+    if error.code == FAMILY_UNLISTED and project.sources.exclude_newer:
+        error.hint = "Set exclude-newer to a later date"
     if "Wheels are required" in message:
         for setting in project.sources.uv:
             if setting.key in {"no-build", "no-build-package"}:

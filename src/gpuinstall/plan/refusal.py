@@ -78,7 +78,10 @@ def refuse_request(
 
         relaxed = find_nearest_request(request, failure.context.catalog, attempt)
         if relaxed:
-            fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
+            nearest_torch = "the nearest that runs here"
+            if any(one.specifier for one in failure.context.demand.others):
+                nearest_torch = "or the nearest that the other packages allow"
+            fixes.append(f"{RELAX}: torch {relaxed.torch}, {nearest_torch}")
     for culprit in own:
         outcome: object = attempt(remove_limits(request, [culprit]))
         if culprit.field == "backend" and not failure.context.gpus:

@@ -158,6 +158,8 @@ def read_state(
         existing = replace(existing, has_python=False)
     if not options.upgrade:
         existing = replace(existing, locks=tuple(project.contents.locks.check()))
+    elif not quiet:
+        project.contents.locks.report_damaged(request, project.reporter)
     # A killed rebuild may have moved the marker.
     is_unfinished = project.paths.has_unfinished_change()
     if check_ownership and not (options.replace or is_unfinished):

@@ -115,6 +115,7 @@ def write_locks(
         check_writable(folder)
     session.sources.explain_ignored_settings(session.reporter)
     kept = existing.valid if upgrade else existing.check()
+    existing.report_damaged(requests[0].request, session.reporter)
     locked = [lock for lock in kept if lock.is_from_gpuinstall]
     resolutions = resolve_locks(
         requests, session, locks=locked, moving=moving, upgrade=upgrade

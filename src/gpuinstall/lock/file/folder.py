@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import hide_linked_text
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value
 from gpuinstall.lock.file.target import Target, find_locks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.file.lock import Lock
 
 
@@ -68,6 +71,15 @@ class FolderLocks(Value):
             if file.error:
                 raise file.error
         return self.valid
+
+    def report_damaged(self, request: Request, reporter: Reporter) -> None:
+        """Warn that requirements of a damaged lock may not be in a request."""
+        damaged = [file.path.name for file in self.files if file.error]
+        if damaged:
+            names = join_names([one.text for one in request.requirements])
+            reporter.warn(
+                f"{join_names(damaged)} cannot be read; only these requirements are locked: {names}"
+            )
 
 
 def read_folder_locks(folder: Path, own: Lock | None = None) -> FolderLocks:

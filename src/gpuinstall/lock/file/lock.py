@@ -64,7 +64,7 @@ _LONGEST_PATH = 4096
 """The maximum length of a path, in characters: Linux's PATH_MAX."""
 _SEAL = "contents-digest"
 
-_RESTORE = "gpuinstall lock --upgrade   # rebuilds it from the project's files only; or restore it from version control"
+_RESTORE = "gpuinstall lock --upgrade   # rebuilds it from the requirements that can be read; or restore it from version control"
 
 PLACEHOLDER = "0" * 32
 """The prefix of placeholder hashes."""

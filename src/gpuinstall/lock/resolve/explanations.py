@@ -651,7 +651,9 @@ class ResolutionExplanation:
             return "; it works without this library"
         if reason.code != _OLD_DRIVER:
             return ""
-        _, required, *_ = (*requirers, row.package, "")
+        # The first requirer is requested, and the next package is of its extra.
+        path = [*requirers, row.package]
+        required = path[1] if requirers else ""
         extras = {*self._index.find_extras(required, self._resolution.wheels)}
         for program in self._resolver_input.programs:
             for extra in extras.intersection(

@@ -13,7 +13,7 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import INSTALLED, Constraint
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, Backend, version_key
+from gpuinstall.base.versions import Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import find_unmet_requirements
@@ -50,7 +50,7 @@ def select_lock(
     fit = state.fit
     if fit:
         is_new = fit.lock.versions.get("torch") != state.existing.versions.get("torch")
-        if is_new and fit.plan.status == "cpu" and fit.choice.build.backend != CPU:
+        if is_new and fit.has_idle_build:
             _report_gpu_lock(fit, state, project.reporter)
         return state, fit
     is_managed = state.existing.paths.is_managed

@@ -58,6 +58,7 @@ from gpuinstall.lock.file.fit import (
     find_best_lock,
     find_locked_build,
     list_rejected_locks,
+    reject_idle_builds,
 )
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import find_build_files
@@ -738,7 +739,7 @@ def check_lock_files(state: InstallState) -> InstallState:
         exact=not options.locked,
     )
     judged = [judge(lock, gate=_find_gate(lock, state)) for lock in locks]
-    return replace(state, judged=tuple(judged))
+    return replace(state, judged=reject_idle_builds(judged, request.machine))
 
 
 def _find_gate(lock: Lock, state: InstallState) -> LockGate | None:

@@ -53,6 +53,32 @@ def test_each_machine_selects_its_compatible_lock():
     assert wrong == []
 
 
+def test_cpu_lock_outranks_idle_builds():
+    of_cpu_target = torch("cpu", "2.14.1")
+    rows = (
+        (WITHOUT_GPU, Request(), [OF_DEFAULT_INDEX, CPU], CPU),
+        (WITHOUT_GPU, Request(), [OF_DEFAULT_INDEX, of_cpu_target], of_cpu_target),
+        (WITHOUT_GPU, Request(), [OF_DEFAULT_INDEX], OF_DEFAULT_INDEX),
+        (WITHOUT_GPU, Request(), [OF_DEFAULT_INDEX, WINDOWS], OF_DEFAULT_INDEX),
+        (WITHOUT_GPU, Request(("torchvision",)), [OF_DEFAULT_INDEX, CPU], None),
+        (
+            WITHOUT_GPU,
+            Request(backend="cu130"),
+            [OF_DEFAULT_INDEX, CPU],
+            OF_DEFAULT_INDEX,
+        ),
+        (A100, Request(), [OF_DEFAULT_INDEX, CPU], OF_DEFAULT_INDEX),
+    )
+    wrong = []
+    for here, request, locks, chosen in rows:
+        for ordered in (locks, locks[::-1]):
+            verdicts = [check_lock(one, here, request, CATALOG) for one in ordered]
+            found = find_best_lock(verdicts, here, request, CATALOG)
+            if (found and found.lock) != chosen:
+                wrong.append((here, request, chosen, found))
+    assert wrong == []
+
+
 def test_incompatible_lock_returns_a_reason():
     old = replace(A100, glibc="2.17")
     on_windows = Request(("Torch>=2.14", 'winonly; sys_platform == "win32"'))

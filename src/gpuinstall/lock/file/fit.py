@@ -67,6 +67,11 @@ class CompatibleLock(Value):
         """The indices of the GPUs that the locked build supports."""
         return tuple(sorted(self.plan.covered_gpus))
 
+    @property
+    def has_idle_build(self) -> bool:
+        """Whether the locked build is for GPUs, but would run on the CPU."""
+        return self.plan.status == "cpu" and self.choice.build.backend != CPU
+
 
 LockVerdict = CompatibleLock | Rejection[Lock]
 
@@ -120,10 +125,10 @@ def _check_locked_build(
     any_torch = replace(request, requirements=(ANY_TORCH,))
     plan = choose(machine, any_torch, alone)
     if isinstance(plan, Plan):
+        fit = CompatibleLock(lock, plan)
         # The default index may have only a GPU build, which also runs on a CPU.
-        is_idle = plan.status == "cpu" and build.backend != CPU
-        if not is_idle or build.source == DEFAULT_INDEX:
-            return CompatibleLock(lock, plan)
+        if not fit.has_idle_build or build.source == DEFAULT_INDEX:
+            return fit
     return Rejection(lock, _explain_build_rejection(plan, build, machine, request))
 
 
@@ -161,6 +166,36 @@ def list_rejected_locks(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, st
     ]
 
 
+def reject_idle_builds(
+    verdicts: Iterable[LockVerdict], machine: Machine
+) -> tuple[LockVerdict, ...]:
+    """Reject idle GPU builds if there is a lock file for the CPU.
+
+    A lock file for the CPU counts even if it is rejected, because its request is
+    older.
+    """
+    verdicts = tuple(verdicts)
+    cpu = str(Target(CPU.tag, machine.os, machine.arch))
+    if not any(_is_for_cpu(verdict, cpu) for verdict in verdicts):
+        return verdicts
+    return tuple(_reject_idle_build(verdict, cpu) for verdict in verdicts)
+
+
+def _is_for_cpu(verdict: LockVerdict, cpu: str) -> bool:
+    if isinstance(verdict, Rejection):
+        return verdict.candidate.target == cpu
+    # Locks by other tools may have any name.
+    return verdict.lock.target == cpu or verdict.choice.build.backend == CPU
+
+
+def _reject_idle_build(verdict: LockVerdict, cpu: str) -> LockVerdict:
+    if isinstance(verdict, Rejection):
+        return verdict
+    if verdict.lock.target == cpu or not verdict.has_idle_build:
+        return verdict
+    return Rejection(verdict.lock, _explain_idle_build(verdict.choice.build))
+
+
 def find_best_lock(
     verdicts: Iterable[LockVerdict],
     machine: Machine,
@@ -175,7 +210,8 @@ def find_best_lock(
     Returns:
         The lock, or None if no lock is compatible.
     """
-    fits = [verdict for verdict in verdicts if isinstance(verdict, CompatibleLock)]
+    judged = reject_idle_builds(verdicts, machine)
+    fits = [verdict for verdict in judged if isinstance(verdict, CompatibleLock)]
     if not fits:
         return None
     revision = max(fit.lock.record.request_revision for fit in fits)
@@ -219,8 +255,7 @@ def _explain_build_rejection(
         message = f"it has {build.backend}, but {request.backend} is requested"
         return Reason("other-backend", message)
     if not machine.gpus and build.backend != CPU:
-        message = f"it is for GPUs ({build.backend}), but this machine has none"
-        return Reason("gpu-build", message)
+        return _explain_idle_build(build)
     is_refused = isinstance(plan, Rejected) and plan.error_class is NoBuildError
     if machine.gpus and build.backend == CPU and is_refused:
         message = "it has the CPU build, but this machine has a GPU (--target cpu installs it)"
@@ -228,6 +263,11 @@ def _explain_build_rejection(
     if plan.rejected:
         return plan.rejected[0].reason
     return plan.reasons[0]
+
+
+def _explain_idle_build(build: Build) -> Reason:
+    message = f"it is for GPUs ({build.backend}), but this machine has none"
+    return Reason("gpu-build", message)
 
 
 def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:

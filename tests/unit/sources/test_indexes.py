@@ -3,10 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from gpuinstall.base import uv
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.process import observe_commands
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import load_catalog
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.locks import resolve_locks
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import (
     parse_pip_file,
@@ -67,4 +75,22 @@ def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):
         open_session(sources, Reporter(), tmp_path) as session,
     ):
         assert session.find_default_index()
+    assert sum("--emit-index-url" in command for command in commands) == 1
+
+
+def test_lock_asks_uv_for_default_index_once(tmp_path, monkeypatch):
+    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # No index responds.
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    uv._query.cache_clear()
+    machine = machine_from_options(("RTX 4090",), "580.95.05", glibc="2.35")
+    request = LockRequest(machine, Request(("a", "b", "c")), load_catalog())
+    commands: list[Sequence[str]] = []
+    with (
+        observe_commands(commands.append),
+        open_session(Sources(), Reporter(), tmp_path) as session,
+        pytest.raises(GpuInstallError),
+    ):
+        resolve_locks([request], session)
     assert sum("--emit-index-url" in command for command in commands) == 1

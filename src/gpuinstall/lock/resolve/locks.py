@@ -104,6 +104,8 @@ def resolve_locks(
         session.outdated.add(INDEX_PAGES)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
+    # Ask uv once. Threads that start together would each run uv.
+    session.find_default_index()
     outcome: Resolutions | Conflict = []
     live = requests
     if not is_whole:

@@ -121,7 +121,7 @@ SURROUNDINGS = {
     "torch on PYTHONPATH": (
         {"PYTHONPATH": "{folder}/other"},
         {"other/torch/__init__.py": "__version__ = '0.0'"},
-        "would import another torch: {folder}/other/torch, from PYTHONPATH",
+        "modules in PYTHONPATH ({folder}/other) hide installed packages: torch",
         "unset PYTHONPATH",
     ),
     "no standard library": (

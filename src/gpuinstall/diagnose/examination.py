@@ -18,7 +18,7 @@ from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import marker_environment
+from gpuinstall.base.requirement import marker_environment, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.catalog import Catalog
@@ -49,6 +49,7 @@ from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.machine.probe import preflight
 from gpuinstall.machine.prober import Preflight
 from gpuinstall.plan import Plan, choose
+from gpuinstall.verify.interpreter import find_interference, inspect_interpreter
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 
@@ -159,6 +160,7 @@ def examine(
     findings += excluded_gpus(evidence, machine)
     is_damaged = any(one.blocking for one in (*machine.problems, *findings))
     is_last = stamp is not None and stamp.is_passed and not is_damaged
+    is_last = is_last and not _find_interference(evidence)
     proof = Preflight()
     verdict = None
     failures: list[Finding] = []
@@ -197,6 +199,16 @@ def examine(
         is_last=is_last,
         findings=by_urgency([*machine.problems, *proof.problems, *findings]),
     )
+
+
+def _find_interference(evidence: DoctorEvidence) -> list[Finding]:
+    """Find modules that hide packages since the last verification."""
+    requested = requirement_names(evidence.request.requirements)
+    try:
+        inspected = inspect_interpreter(interpreter(evidence.venv))
+    except UsageError as error:
+        return [error.finding]
+    return [*find_interference(inspected, evidence.venv, requested)]
 
 
 def refused_request(
@@ -395,6 +407,7 @@ def _verify(
             interpreter(venv),
             machine,
             surroundings=True,
+            requested=requirement_names(evidence.request.requirements),
             reporter=reporter,
         )
     except UsageError as error:

@@ -30,8 +30,6 @@ from gpuinstall.verify.kernels.programs import PROGRAMS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.verify.interpreter import FoundTorch
-
 _ROOTS = (TORCH, "numpy")
 """The packages that torch's checks import. torch does not require NumPy."""
 
@@ -151,30 +149,30 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
     ]
     is_extension = TORCH in _list_requirements(package) and package.has_native_code()
     if not modules and (package.name in known or is_extension):
-        modules.append(_find_main_module(package))
+        modules += list_modules(package)[:1]
     return modules
 
 
-def _find_main_module(package: InstalledPackage) -> str:
-    """Return the module named after the package, or its first module."""
+def list_modules(package: InstalledPackage) -> list[str]:
+    """Return the modules of a package, starting with the one named after it."""
     matches = (_MODULE.fullmatch(file.path) for file in package.read_record())
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)
     # A package without a folder is a single module, whose exact name is in the name of the .dist-info folder.
     name, _, _ = package.record.name.partition("-")
-    return modules[0] if modules else name
+    return modules or [name]
 
 
-def find_modified_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
+def find_modified_files(torch: str | None, names: Collection[str]) -> Iterator[str]:
     """Yield the missing and modified files of packages.
 
     Args:
-        torch: The torch in the same site-packages folder.
+        torch: The file of torch in the same site-packages folder, if installed.
         names: The names of the packages.
     """
-    if torch.torch is None:
+    if torch is None:
         return
-    site = Path(torch.torch).parent.parent
+    site = Path(torch).parent.parent
     for package in read_packages([site]):
         if package.name not in names:
             continue

@@ -1,22 +1,30 @@
-"""Search for the torch of an interpreter, with and without isolated mode.
+"""Find the torch of an interpreter, and modules that hide its packages.
 
-torch is located without importing it.
+Modules are located without importing them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.machinery import PathFinder
+from itertools import takewhile
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value
 from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import Backend, find_torch_backend
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.packages import find_required_names, read_packages
+from gpuinstall.environments.stamp import TORCH
 from gpuinstall.machine.pythons import run_script
+from gpuinstall.verify.files import list_modules
 from gpuinstall.verify.kernel_run import KERNELS
 
 LOOK = KERNELS / "look.py"
@@ -37,9 +45,6 @@ class FoundTorch(Value):
 
     path: tuple[str, ...] = ()
     """The interpreter's ``sys.path``."""
-
-    first: str | None = None
-    """The file of the torch that a program in the working folder imports."""
 
     @property
     def version(self) -> str | None:
@@ -96,17 +101,11 @@ class Interpreter(Value):
         """The torch that a verification imports."""
         return self.isolated if self.flags else self.plain
 
-    @property
-    def shadow(self) -> str | None:
-        """Another torch that a program in this folder would import, if any."""
-        torch = self.plain.first
-        return None if torch == self.torch_to_verify.torch else torch
-
 
 def inspect_interpreter(python: Path) -> Interpreter:
     """Find an interpreter's torch, or raise UsageError if it fails."""
     isolated_look = (python, "-I", "-B", LOOK)
-    plain_look = [str(python), "-B", str(LOOK), *map(str, _list_first_folders())]
+    plain_look = (python, "-B", LOOK)
     # Run both in parallel, because starting Python takes most of the time.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(run_script, FoundTorch, isolated_look)
@@ -118,15 +117,22 @@ def inspect_interpreter(python: Path) -> Interpreter:
         return Interpreter(isolated.result(), isolated.result(), start_error=error.why)
 
 
-def find_interference(interpreter: Interpreter) -> Finding | None:
-    """Return a finding if programs in this folder import another torch.
+def find_interference(
+    interpreter: Interpreter, venv: Path, requested: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield a finding for each folder whose modules hide required packages.
 
-    The finding's evidence is the path of that torch. An interpreter that starts only
+    The finding's evidence is the path of a module. An interpreter that starts only
     with ``-I`` is also a finding.
+
+    Args:
+        interpreter: The interpreter.
+        venv: The environment, whose locked packages are required.
+        requested: Further required packages.
     """
     reason = interpreter.start_error
     if reason:
-        code = "torch-shadowed"
+        code = "python-path-first"
         message = (
             f"the interpreter starts here only in isolated mode (python -I): {reason}"
         )
@@ -134,30 +140,56 @@ def find_interference(interpreter: Interpreter) -> Finding | None:
         if home:
             code = "python-home-set"
             message += f"; PYTHONHOME={home}"
-        return Finding(code, message, where="environment")
-    if interpreter.shadow:
-        return _report_shadow(interpreter.shadow)
-    return None
+        yield Finding(code, message, where="environment")
+    marker = read_marker(venv)
+    required = {TORCH, *requested, *(marker.packages if marker else ())}
+    modules = defaultdict(list)
+    for path in _find_hiding_modules(interpreter, required):
+        modules[path.parent].append(path)
+    for folder, paths in modules.items():
+        yield _report_hiding_modules(folder, paths)
 
 
-def _report_shadow(shadow: str) -> Finding:
-    """Create the finding about another torch that programs would import."""
-    top = Path(shadow)
-    if top.name == "__init__.py":
-        top = top.parent
-    if top.parent == Path.cwd():
-        code = "module-in-folder"
-        origin = "in this folder"
-    elif top.parent in _list_first_folders():
-        code = "torch-shadowed"
-        origin = "from PYTHONPATH"
+def _find_hiding_modules(
+    interpreter: Interpreter, required: Collection[str]
+) -> Iterator[Path]:
+    """Yield modules that a program in this folder imports before packages."""
+    torch = interpreter.torch_to_verify
+    own = [Path(folder) for folder in torch.path]
+    packages = {package.name: package for package in reversed(read_packages(own))}
+    sites = {}
+    # torch may have no metadata.
+    if torch.torch:
+        sites[TORCH] = Path(torch.torch).parent.parent
+    for name in sorted(find_required_names(required, packages)):
+        package = packages.get(name)
+        # A local project's own folder contains the same modules.
+        if package and not package.read_source():
+            sites.update(dict.fromkeys(list_modules(package), package.record.parent))
+    first = [*_list_first_folders(), *map(Path, interpreter.plain.path)]
+    for module, site in sites.items():
+        before = takewhile(site.__ne__, first)
+        folders = [str(folder) for folder in before if folder not in own]
+        spec = PathFinder.find_spec(module, folders)
+        # A folder without __init__.py hides no package.
+        if spec and spec.origin:
+            path = Path(spec.origin)
+            yield path.parent if path.name == "__init__.py" else path
+
+
+def _report_hiding_modules(folder: Path, paths: list[Path]) -> Finding:
+    """Create the finding about a folder whose modules hide packages."""
+    if folder == Path.cwd():
+        code, place = "module-in-folder", "this folder"
+    elif folder in _list_first_folders():
+        code, place = "python-path-first", "PYTHONPATH"
     else:
-        code = "user-packages-first"
-        origin = "from the user's packages"
+        code, place = "user-packages-first", "the user's packages"
+    names = join_names([path.stem for path in paths])
     return Finding(
         code,
-        f"a program started in this folder would import another torch: {top}, {origin}",
-        evidence=str(top),
+        f"modules in {place} ({folder}) hide installed packages: {names}",
+        evidence=str(paths[0]),
         where="environment",
     )
 

@@ -54,6 +54,7 @@ def verify_environment(
     *,
     deep: bool = False,
     surroundings: bool = False,
+    requested: Collection[str] = (),
     programs: Collection[str] = (),
     reporter: Reporter = SILENT,
 ) -> Verdict:
@@ -66,8 +67,8 @@ def verify_environment(
             marker.
         deep: Whether to run further checks, and compare files with their recorded
             hashes.
-        surroundings: Whether to fail instead of warn if a program in this folder would
-            import another torch.
+        surroundings: Whether to fail instead of warn if other modules hide packages.
+        requested: The packages that are required in addition to torch and the locked ones.
         programs: The modules to test if torch was verified before.
         reporter: Receives the progress.
 
@@ -99,21 +100,37 @@ def verify_environment(
         message = f"the environment was created for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
     # The verification runs in isolated mode, but the user's programs do not.
-    interfering = find_interference(verification.interpreter)
-    if interfering and surroundings:
-        path = interfering.evidence or ""
+    interfering = _find_interference(verification, requested)
+    if surroundings:
+        checks += interfering
+    else:
+        for check in interfering:
+            reporter.warn(check.message or "")
+    devices = [device.with_checks(checks) for device in devices]
+    return _create_verdict(verification, devices, reports)
+
+
+def _find_interference(
+    verification: Verification, requested: Collection[str]
+) -> list[CheckResult]:
+    """Return one failed check for all modules that hide packages, if any."""
+    venv = environment_folder(verification.run.python)
+    checks = []
+    for finding in find_interference(verification.interpreter, venv, requested):
+        path = finding.evidence or ""
         check = verification.failed(
             "surroundings",
-            interfering.message,
-            interfering.code,
+            finding.message,
+            finding.code,
             path=quote_word(path),
             moved=quote_word(f"{path}.away"),
         )
         checks.append(check)
-    elif interfering:
-        reporter.warn(interfering.message)
-    devices = [device.with_checks(checks) for device in devices]
-    return _create_verdict(verification, devices, reports)
+    messages = "; ".join(check.message or "" for check in checks)
+    fixes = [fix for check in checks for fix in check.fixes]
+    return [
+        replace(check, message=messages, fixes=tuple(fixes)) for check in checks[:1]
+    ]
 
 
 def measure(
@@ -172,7 +189,7 @@ def _check_torch(
     reports = verification.run.run_all(targets, counter)
     if any(report.architectures is None for report in reports):
         # The import error does not mention the missing file that caused it.
-        altered = tuple(find_modified_files(verification.torch, {"torch"}))
+        altered = tuple(find_modified_files(verification.torch.torch, {"torch"}))
         verification = replace(verification, altered=altered)
     devices = []
     for target, report in zip(targets, reports, strict=True):
@@ -306,7 +323,7 @@ def _add_all_gpu_checks(
 def _check_files(verification: Verification) -> Iterator[CheckResult]:
     """Yield a failed check if files of the torch family were modified."""
     verification.reporter.wait("comparing torch's files with their hashes")
-    altered = list(find_modified_files(verification.torch, load_catalog().family))
+    altered = list(find_modified_files(verification.torch.torch, load_catalog().family))
     if altered:
         message = f"{NOT_AS_INSTALLED}: {join_names(altered)}"
         yield verification.failed("files", message, "torch-damaged")

@@ -1,3 +1,5 @@
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -5,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.verify.devices import CPU_TARGET
-from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter
+from gpuinstall.verify.interpreter import (
+    FoundTorch,
+    Interpreter,
+    find_interference,
+    inspect_interpreter,
+)
 from gpuinstall.verify.kernel_run import KernelRun
 from tests.lab.pythons import interpreter
 
@@ -18,13 +26,12 @@ def found(
     version=None,
     *,
     torch=None,
-    first=None,
     venv=True,
     **constants,
 ):
     if version:
         constants["__version__"] = version
-    return FoundTorch("3.12.1", venv, torch, constants, first=first or torch)
+    return FoundTorch("3.12.1", venv, torch, constants)
 
 
 @pytest.mark.parametrize(
@@ -64,26 +71,95 @@ def test_toolkit_is_read_without_importing_torch(tmp_path, monkeypatch, lines, t
 OWN = found("2.9.1", torch="/env/torch")
 OTHER = found("0.1", torch="/here/torch.py")
 SYSTEM = found(venv=False)
-HIDDEN = found(first="/here/torch.py", venv=False)
 OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
 
 
 @pytest.mark.parametrize(
-    ("isolated", "plain", "tested", "shadow", "flags"),
+    ("isolated", "plain", "tested", "flags"),
     [
-        (OWN, OTHER, OWN, "/here/torch.py", ("-I",)),
+        (OWN, OTHER, OWN, ("-I",)),
         # A venv without torch uses no other one, but a system's Python uses its user's.
-        (found(), OTHER, found(), "/here/torch.py", ("-I",)),
-        (SYSTEM, OF_USER, OF_USER, None, ()),
-        (OF_USER, OTHER, OF_USER, "/here/torch.py", ("-I",)),
-        # The system's Python does not verify a module of this folder.
-        (SYSTEM, HIDDEN, HIDDEN, "/here/torch.py", ()),
+        (found(), OTHER, found(), ("-I",)),
+        (SYSTEM, OF_USER, OF_USER, ()),
+        (OF_USER, OTHER, OF_USER, ("-I",)),
     ],
 )
-def test_shadowing_torch_on_path_is_detected(isolated, plain, tested, shadow, flags):
+def test_system_python_verifies_torch_of_its_user(isolated, plain, tested, flags):
     interpreter = Interpreter(isolated, plain)
     assert (interpreter.torch_to_verify, interpreter.flags) == (tested, flags)
-    assert interpreter.shadow == shadow
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """An environment with torch and its dependency, and an empty working folder."""
+    site = tmp_path / "env"
+    for name, requirement in (("torch", "Requires-Dist: cli-tool\n"), ("cli_tool", "")):
+        files = {
+            f"{name}/__init__.py": "",
+            f"{name}-1.0.dist-info/METADATA": f"Name: {name}\nVersion: 1.0\n{requirement}",
+            f"{name}-1.0.dist-info/RECORD": f"{name}/__init__.py,,\n",
+        }
+        write_files(site, files)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return site
+
+
+def write_files(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def interference(site, *users, requested=()):
+    """Return the code, folder, and modules of each finding."""
+    isolated = replace(OWN, path=(str(site),))
+    plain = replace(OWN, path=(*map(str, users), str(site)))
+    findings = find_interference(Interpreter(isolated, plain), site, requested)
+    return [(finding.code, Path(finding.evidence or "")) for finding in findings]
+
+
+@pytest.mark.parametrize("file", ["cli_tool.py", "cli_tool/__init__.py"])
+def test_module_on_pythonpath_hides_dependency(tmp_path, monkeypatch, site, file):
+    write_files(tmp_path / "old", {file: ""})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "old"))
+    path = tmp_path / "old" / file.removesuffix("/__init__.py")
+    assert interference(site) == [("python-path-first", path)]
+
+
+def test_module_in_working_folder_hides_torch(tmp_path, site):
+    write_files(tmp_path / "here", {"torch.py": "", "other.py": ""})
+    path = tmp_path / "here" / "torch.py"
+    assert interference(site) == [("module-in-folder", path)]
+
+
+def test_user_package_hides_dependency(tmp_path, site):
+    write_files(tmp_path / "user", {"cli_tool.py": ""})
+    path = tmp_path / "user" / "cli_tool.py"
+    assert interference(site, tmp_path / "user") == [("user-packages-first", path)]
+
+
+def test_environment_on_pythonpath_hides_nothing(tmp_path, monkeypatch, site):
+    write_files(tmp_path / "after", {"torch.py": ""})
+    folders = [str(site), str(tmp_path / "after")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    assert interference(site) == []
+
+
+def test_folder_without_init_hides_nothing(tmp_path, site):
+    write_files(tmp_path / "here", {"torch/notes.txt": "", "extra.py": ""})
+    write_files(site, {"extra-1.0.dist-info/METADATA": "Name: extra\nVersion: 1.0\n"})
+    assert interference(site) == []
+    path = tmp_path / "here" / "extra.py"
+    assert interference(site, requested=["extra"]) == [("module-in-folder", path)]
+
+
+def test_local_project_does_not_hide_itself(tmp_path, site):
+    write_files(tmp_path / "here", {"cli_tool/__init__.py": ""})
+    origin = {"url": (tmp_path / "here").as_uri(), "dir_info": {}}
+    record = site / "cli_tool-1.0.dist-info"
+    (record / "direct_url.json").write_text(json.dumps(origin))
+    assert interference(site) == []
 
 
 def test_unexecutable_file_is_a_usage_error(tmp_path):

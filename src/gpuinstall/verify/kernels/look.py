@@ -1,7 +1,6 @@
 """Script that reports the torch of an interpreter, without importing it.
 
-The script prints one JSON object. The arguments are the folders that programs search
-first: the working folder and PYTHONPATH. No module is imported from them.
+The script prints one JSON object.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
 
 import json
 import re
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from os.path import isfile
 from pathlib import Path
@@ -33,7 +32,6 @@ def main() -> None:
         "torch": _origin(spec),
         "venv": sys.prefix != sys.base_prefix,
         "path": sys.path,
-        "first": _origin(PathFinder.find_spec("torch", [*sys.argv[1:], *sys.path])),
     }
     if answer["torch"]:
         path = Path(answer["torch"]).with_name("version.py")

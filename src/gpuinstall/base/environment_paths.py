@@ -36,7 +36,7 @@ class Layout(Value):
     python: Path
     """The interpreter."""
     version: str
-    """The Python version as ``X.Y``. Empty if unknown."""
+    """The Python version as ``X.Y.Z``. Empty if unknown."""
     packages_folders: tuple[Path, ...]
     """The package folders, purelib first."""
     search_path: tuple[Path, ...]

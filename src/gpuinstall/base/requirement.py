@@ -347,7 +347,7 @@ def check_marker(marker: Marker | None) -> None:
 
 def marker_holds(
     marker: Marker | str | None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str],
     extras: Iterable[str] = (),
     groups: Iterable[str] = (),
 ) -> bool:
@@ -356,7 +356,7 @@ def marker_holds(
     Args:
         marker: The marker. In uv.lock, ``extra-5-paper-gpu`` is the extra gpu of the
             project paper. An empty marker is always true.
-        environment: The values of ``marker_environment``. None: the running Python.
+        environment: The values of ``marker_environment``.
         extras: The selected extras.
         groups: The selected dependency groups.
     """
@@ -380,7 +380,7 @@ def marker_holds(
 
         # packaging evaluates a marker for only one extra.
         marker = parse_standard_marker(re.sub(_EXTRA_COMPARISON, evaluate, text))
-    return marker.evaluate(dict(environment or {}))
+    return marker.evaluate(dict(environment))
 
 
 _OPPOSITES = {

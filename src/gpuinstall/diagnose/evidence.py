@@ -109,7 +109,7 @@ class DoctorEvidence(LocalReading):
             arguments.remove("--into")
             arguments.append("--replace")
             # Request the packages that neither torch nor another package requires.
-            for package in find_top_packages(self.packages):
+            for package in find_top_packages(self.packages, self.markers):
                 name = package.name
                 if name in _WITH_EVERY_ENVIRONMENT or self.catalog.is_tied(name):
                     continue

@@ -18,9 +18,8 @@ from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import marker_environment, requirement_names
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
-from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
@@ -139,6 +138,7 @@ def examine(
     evidence = DoctorEvidence(
         reading.machine,
         venv,
+        reading.markers,
         reading.packages,
         reading.torch,
         folder=folder,
@@ -178,8 +178,7 @@ def examine(
         if was_started:
             verdict, failures = _verify(venv, machine, evidence, reporter)
     if verdict:
-        python = verdict.environment.python or RUNNING_PYTHON
-        findings += requirements_unmet(evidence, python)
+        findings += requirements_unmet(evidence)
         findings += unproven_devices(verdict)
     if was_started:
         findings = merge_failures(findings, failures)
@@ -295,22 +294,13 @@ def not_started(venv: Path) -> Finding:
     )
 
 
-def requirements_unmet(
-    evidence: DoctorEvidence,
-    python: str,
-) -> DoctorFindings:
+def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     """Report unmet requirements of installed packages.
 
     Unmet requirements of the torch family are blocking problems.
-
-    Args:
-        evidence: The environment.
-        python: The Python version of the environment, for markers.
     """
-    machine = evidence.machine
-    environment = marker_environment(machine.os, machine.arch, python)
     versions = {name: one.version for name, one in evidence.by_name.items()}
-    unmet = find_unmet_requirements(evidence.packages, versions, environment)
+    unmet = find_unmet_requirements(evidence.packages, versions, evidence.markers)
     for package, requirement, version in unmet:
         name = package.name
         required = f"{requirement.name}{requirement.specifier}"

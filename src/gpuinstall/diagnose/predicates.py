@@ -269,7 +269,8 @@ def companions(reading: LocalReading) -> Facts:
                 f"{package.name} {labeled} is a {backend} build, and torch {torch.version} is a {own} build"
             )
     versions = {"torch": torch.version}
-    for package, requirement, version in find_unmet_requirements(installed, versions):
+    unmet = find_unmet_requirements(installed, versions, reading.markers)
+    for package, requirement, version in unmet:
         # Compare only the required version of torch.
         if version:
             causes[COMPANION_FAULTS[package.name]] = (

@@ -16,6 +16,7 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import Backend, find_torch_backend
 from gpuinstall.catalog import Build, Catalog
+from gpuinstall.environments.environment import read_markers
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import create_rules, find_vendor
@@ -40,6 +41,8 @@ class LocalReading(Value):
 
     machine: Machine
     venv: Path
+    markers: Mapping[str, str]
+    """The marker values of the environment."""
     packages: tuple[InstalledPackage, ...] = ()
     torch: InstalledTorch | None = None
     environ: Mapping[str, str] = field(default_factory=os.environ.copy)
@@ -79,7 +82,8 @@ class LocalReading(Value):
 
 def read_environment(venv: Path, machine: Machine) -> LocalReading:
     """Read the files of an environment, which may be missing."""
-    reading = LocalReading(machine, venv, read_packages(packages_folders(venv)))
+    packages = read_packages(packages_folders(venv))
+    reading = LocalReading(machine, venv, read_markers(venv, machine), packages)
     return replace(reading, torch=_read_torch(reading))
 
 

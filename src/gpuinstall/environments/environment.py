@@ -28,8 +28,10 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.removal import is_link
+from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
+from gpuinstall.base.version import RUNNING_PYTHON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +43,11 @@ MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = r"pylock\.(?:[\w-]+\.)*toml"
 _WORD = r"[\w .+!-]{1,100}"
+_RECORDED_PYTHON = r"(?m)^version(?:_info)? *= *(3\.\d+\.\d+)"
+"""The version in pyvenv.cfg; venv and uv write different keys."""
+_PYTHON_FILES = ("conda-meta/python-3.*.json", "lib/python3.*", "python3?*.dll")
+"""Files and folders of conda, Linux, and Windows that name a Python version."""
+_NAMED_PYTHON = r"python-?(3)\.?(\d+)(\.\d+)?"
 _TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 
 
@@ -99,6 +106,33 @@ def find_modified_scripts(venv: Path) -> set[str]:
     recorded = marker.scripts if marker else {}
     now = compute_script_digests(venv)
     return {name for name in recorded.keys() & now if now[name] != recorded[name]}
+
+
+def read_markers(venv: Path, machine: Machine) -> dict[str, str]:
+    """Return the marker values of an environment's Python."""
+    # An environment whose version is unknown has no packages.
+    python = read_python_version(venv) or RUNNING_PYTHON
+    return marker_environment(machine.os, machine.arch, python)
+
+
+def read_python_version(venv: Path) -> str:
+    """Return an environment's Python version without starting its interpreter.
+
+    Returns:
+        ``X.Y.Z``, ``X.Y`` if no file records the patch release, or "" if unknown.
+    """
+    text = ""
+    with suppress(OSError, ValueError):
+        text = read_document(venv / "pyvenv.cfg", venv)
+    recorded = re.search(_RECORDED_PYTHON, text)
+    if recorded:
+        return recorded[1]
+    for pattern in _PYTHON_FILES:
+        for path in sorted(venv.glob(pattern)):
+            found = re.match(_NAMED_PYTHON, path.name)
+            if found:
+                return f"{found[1]}.{found[2]}{found[3] or ''}"
+    return ""
 
 
 class Origin(Value):

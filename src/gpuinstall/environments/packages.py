@@ -160,16 +160,21 @@ def find_required_names(
 
 
 def find_top_packages(
-    packages: Iterable[InstalledPackage],
+    packages: Iterable[InstalledPackage], environment: Mapping[str, str]
 ) -> tuple[InstalledPackage, ...]:
-    """Return the installed packages that no other package requires."""
+    """Return the installed packages that no other package requires.
+
+    Args:
+        packages: The packages.
+        environment: The marker values of the environment.
+    """
     packages = tuple(packages)
     required = set[str]()
     for package in packages:
         names = {
             normalize_name(one.name)
             for one in package.read_requirements()
-            if marker_holds(one.marker)
+            if marker_holds(one.marker, environment)
         }
         # "pandas[all]" requires pandas itself.
         required |= names - {package.name}
@@ -179,14 +184,14 @@ def find_top_packages(
 def find_unmet_requirements(
     packages: Iterable[InstalledPackage],
     versions: Mapping[str, str],
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str],
 ) -> Iterator[tuple[InstalledPackage, Requirement, str | None]]:
     """Yield unmet requirements with their package and the installed version.
 
     Args:
         packages: The packages with requirements.
         versions: The installed versions by canonical name.
-        environment: The marker values, by default for the running Python.
+        environment: The marker values of the environment.
     """
     for package in packages:
         for requirement in package.read_requirements():

@@ -278,7 +278,9 @@ def _report_kept(planned: PlannedInstallation, reporter: Reporter) -> None:
     changes = {change.package: change.new for change in planned.changes}
     unchanged = [package for package in kept if package.name not in changes]
     coming = {name: version for name, version in changes.items() if version}
-    for package, requirement, version in find_unmet_requirements(unchanged, coming):
+    markers = existing.create_markers(planned.state.lock_request.machine)
+    unmet = find_unmet_requirements(unchanged, coming, markers)
+    for package, requirement, version in unmet:
         if normalize_name(requirement.name) not in changes:
             continue
         name = f"{package.name} {package.version}"

@@ -87,7 +87,9 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
     torch = str(build.torch)
     if build.name == kept.name or version_key(torch) < version_key(str(kept.torch)):
         return None
-    for _, requirement, version in find_unmet_requirements(packages, {"torch": torch}):
+    markers = state.existing.create_markers(state.lock_request.machine)
+    unmet = find_unmet_requirements(packages, {"torch": torch}, markers)
+    for _, requirement, version in unmet:
         if version and requirement.name == "torch":
             return None
     message = f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"

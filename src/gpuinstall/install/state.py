@@ -23,6 +23,7 @@ from gpuinstall.base.removal import (
     is_folder,
     tree_size,
 )
+from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.values import Value, replace
@@ -42,6 +43,7 @@ from gpuinstall.environments.environment import (
     is_vacant,
     package_versions,
     read_marker,
+    read_python_version,
 )
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import format_undo_command
@@ -132,6 +134,8 @@ class ExistingEnvironment(Value):
     """The versions of packages that the interpreter finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
     """The packages in the ``site-packages`` folders."""
+    python_version: str = ""
+    """The version of the interpreter, ``X.Y.Z`` if known."""
     has_python: bool = False
     """Whether the environment has the requested Python."""
     locks: tuple[Lock, ...] = ()
@@ -154,6 +158,10 @@ class ExistingEnvironment(Value):
     def find_packages(self, names: Collection[str]) -> list[InstalledPackage]:
         """Return the installed packages with these names."""
         return [package for package in self.packages if package.name in names]
+
+    def create_markers(self, machine: Machine) -> dict[str, str]:
+        """Return the marker values of the environment on its machine."""
+        return marker_environment(machine.os, machine.arch, self.python_version)
 
     @property
     def is_verified(self) -> bool:
@@ -298,6 +306,7 @@ def inspect_environment(
         changed_projects=frozenset(changed),
         versions=package_versions(packages, marker.packages),
         packages=packages,
+        python_version=read_python_version(venv),
         # Without pyvenv.cfg, the interpreter does not find the packages.
         has_python=exists(paths.find_interpreter())
         and file_size(venv / "pyvenv.cfg") > 0,

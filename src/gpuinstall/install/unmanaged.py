@@ -26,6 +26,7 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import ExistingEnvironment, InstallOptions, InstallState
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.pythons import run_script
+from gpuinstall.plan.python import get_minor_version
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_declared_request
@@ -40,7 +41,7 @@ of_one_program = (
     or "COLAB_RELEASE_TAG" in os.environ
 )
 answer = {
-    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix,
+    "version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.prefix,
     "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
     "path": [path for path in sys.path if path.endswith("-packages")],
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
@@ -53,7 +54,7 @@ class _InterpreterDetails(Value):
     """Environment details reported by an interpreter."""
 
     version: str
-    """The Python version, ``X.Y``."""
+    """The Python version, ``X.Y.Z``."""
     is_systems: bool
     """Whether the interpreter is the system's Python."""
     prefix: Annotated[Path, Path]
@@ -90,6 +91,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
     packages = answer.paths["purelib"]
     scripts = relative_prefix(answer.paths["scripts"], root)
     site = relative_prefix(packages, root)
+    minor = get_minor_version(answer.version)
     layout = Layout(
         root=root,
         python=python,
@@ -97,8 +99,8 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
         packages_folders=tuple(dict.fromkeys((packages, answer.paths["platlib"]))),
         search_path=answer.path,
         prefixes={
-            f"lib/python{answer.version}/site-packages/": site,
-            f"lib64/python{answer.version}/site-packages/": site,
+            f"lib/python{minor}/site-packages/": site,
+            f"lib64/python{minor}/site-packages/": site,
             "Lib/site-packages/": site,
             "bin/": scripts,
             "Scripts/": scripts,
@@ -119,6 +121,7 @@ def read_unmanaged(
         project: The project.
     """
     place = inspect_unmanaged(python)
+    version = place.layout.version if place.layout else ""
     # Python imports the first of two packages with the same name.
     visible = reversed(read_packages(place.find_search_path()))
     existing = ExistingEnvironment(
@@ -126,6 +129,7 @@ def read_unmanaged(
         is_empty=False,
         versions=package_versions(visible),
         packages=read_packages(place.find_packages_folders()),
+        python_version=version,
     )
     request = select_extras(
         project, project.machine, read_declared_request(project), project.catalog
@@ -136,7 +140,7 @@ def read_unmanaged(
     request = replace(
         request,
         requirements=(*request.requirements, *map(Requirement.of, unnamed)),
-        python=place.layout and place.layout.version,
+        python=get_minor_version(version),
         managed_pythons=False,
     )
     return InstallState(

@@ -421,7 +421,9 @@ def reject_build(
     row: WheelRow,
     unusable: Reason | None,
     build: Build,
+    *,
     versions: Mapping[str, str],
+    environment: Mapping[str, str],
 ) -> Reason | None:
     """Return why a wheel does not run with a build of torch.
 
@@ -430,6 +432,7 @@ def reject_build(
         unusable: The reason why it runs with no build, if any.
         build: The build of torch.
         versions: The resolved packages of the environment, if known.
+        environment: The marker values of the target.
     """
     begin = f"is incompatible with torch {build.name}"
     cuda, torch_cuda = find_required_cuda(row), build.toolkit and build.toolkit[0]
@@ -441,7 +444,7 @@ def reject_build(
         has_twin = rename_for_cuda(row.package, torch_cuda) in versions
         if has_twin and not (lacks_code and is_of_torch):
             return None
-        is_apart = _has_own_packages(row, versions)
+        is_apart = _has_own_packages(row, versions, environment)
         is_sharing = is_apart and _has_file_conflict(cuda, torch_cuda, versions)
         if is_sharing or not is_apart:
             code = SHARED_FILES if is_sharing else "other-cuda"
@@ -470,7 +473,9 @@ def can_load_with(torch: TorchNeeds, build: Build) -> bool | None:
     return torch.verdict(build.minor)
 
 
-def _has_own_packages(row: WheelRow, versions: Mapping[str, str]) -> bool:
+def _has_own_packages(
+    row: WheelRow, versions: Mapping[str, str], environment: Mapping[str, str]
+) -> bool:
     """Return whether other packages than torch's have the CUDA of a wheel."""
     members = load_members()
     if row.package in members.must_open:
@@ -483,7 +488,7 @@ def _has_own_packages(row: WheelRow, versions: Mapping[str, str]) -> bool:
     requirements = [*row.requirements()]
     linked = {*_map_library_packages(row.needs, row).values()}
     if linked <= versions.keys() and "torch" not in requirement_names(requirements):
-        majors.add(find_pinned_cuda(requirements, row.platform) or 0)
+        majors.add(find_pinned_cuda(requirements, environment) or 0)
     return find_required_cuda(row) in majors
 
 

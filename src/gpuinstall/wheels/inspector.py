@@ -4,7 +4,7 @@ The resolver uses an ``Inspector`` as follows::
 
     if is_required_by_torch(wheel, requirements_of_torch):
         return None                                 # compatible, and never read
-    inspector = Inspector(builds, gpus, counts)
+    inspector = Inspector(builds, gpus, environment)
     found = inspector.inspect(wheel, readings, Context(versions), deepest)
     found.rejects(build)                            # a Reason, or None
     found.verdicts[build].warning                   # a Reason, or None
@@ -91,8 +91,8 @@ class Inspector(Value):
     builds: Mapping[str, Build]
     """The torch builds that can be selected, best first."""
     gpus: ServedGpus
-    counts: Callable[[Requirement], bool]
-    """Return whether a requirement in METADATA applies to the target."""
+    environment: Mapping[str, str]
+    """The marker values of the target."""
 
     def inspect(
         self,
@@ -163,10 +163,18 @@ class Inspector(Value):
         of_gpus = {build: assess_gpus(row, self.gpus) for build, row in rows.items()}
         verdicts = {}
         for build, one in of_gpus.items():
-            why = reject_build(rows[build], one.rejection, self.builds[build], versions)
+            why = reject_build(
+                rows[build],
+                one.rejection,
+                self.builds[build],
+                versions=versions,
+                environment=self.environment,
+            )
             verdicts[build] = BuildVerdict(rows[build], why, one.warning)
         [(best, row), *_] = rows.items()
-        required = [*filter(self.counts, row.requirements())]
+        required = [
+            one for one in row.requirements() if one.applies_in(self.environment)
+        ]
         found = Compatibility(
             wheel,
             verdicts,

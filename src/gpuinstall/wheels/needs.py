@@ -9,12 +9,11 @@ from contextlib import suppress
 from functools import cache
 from mmap import mmap
 from pathlib import Path
-from platform import python_version
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from gpuinstall.base.codec import create_choice_parser, read_object
-from gpuinstall.base.requirement import Requirement, marker_environment
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import version_key
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
@@ -291,15 +290,15 @@ def isa_toolkit(isa: tuple[int, int]) -> tuple[int, int]:
     return min(max(major, 6) + 4, 13), minor + (major == 8 and minor > 5)
 
 
-def find_pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | None:
+def find_pinned_cuda(
+    requirements: Iterable[Requirement], environment: Mapping[str, str]
+) -> int | None:
     """Return the only CUDA major of required NVIDIA packages, if any.
 
     Args:
         requirements: The requirements.
-        platform: The platform for their markers, such as ``linux-x86_64``.
+        environment: The marker values of the target.
     """
-    os, _, arch = platform.partition("-")
-    environment = marker_environment(os, arch, python_version())
     majors = set()
     for one in requirements:
         library = _OF_CUDA.fullmatch(one.name)

@@ -12,6 +12,7 @@ from gpuinstall.diagnose.evidence import (
     find_lock,
 )
 from gpuinstall.diagnose.reading import read_environment
+from gpuinstall.environments.environment import read_markers
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.sources import OFFICIAL
 from tests.frozen import frozen_catalog
@@ -32,7 +33,9 @@ def holding(*packages):
 def doctor_evidence(machine=None, torch=None, **parts):
     """Return evidence of a machine, an environment, a shell, and a project."""
     venv = parts.get("venv", NOWHERE)
+    machine = machine or Machine("linux", "x86_64", "glibc", "2.36")
     evidence = {
+        "markers": read_markers(venv, machine),
         "python": find_environment_python(venv),
         "lock": find_lock(venv),
         "packages": holding(("torch", torch)) if torch else (),
@@ -41,9 +44,7 @@ def doctor_evidence(machine=None, torch=None, **parts):
         "torch_index": OFFICIAL,
         **parts,
     }
-    return DoctorEvidence(
-        machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence
-    )
+    return DoctorEvidence(machine, **evidence)
 
 
 def found(machine=None, torch=None, **parts):
@@ -55,11 +56,12 @@ def found(machine=None, torch=None, **parts):
 class Site:
     """An environment on disk that a test fills."""
 
-    def __init__(self, venv):
+    def __init__(self, venv, python="3.12.4"):
         self.venv = venv
-        self.folder = venv / "lib" / "python3.12" / "site-packages"
+        minor = python.rpartition(".")[0]
+        self.folder = venv / "lib" / f"python{minor}" / "site-packages"
         self.folder.mkdir(parents=True)
-        (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
+        (venv / "pyvenv.cfg").write_text(f"home = /usr/bin\nversion_info = {python}\n")
 
     def add(self, name, version, *requires):
         """Add a package with one file and its RECORD."""

@@ -11,10 +11,11 @@ from gpuinstall.base.versions import Backend, find_torch_backend
 from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.diagnose.explanation import explain_text
-from gpuinstall.diagnose.predicates import PREDICATES, LocalFact, idle
-from gpuinstall.diagnose.reading import InstalledTorch, LocalReading
+from gpuinstall.diagnose.predicates import PREDICATES, LocalFact, companions, idle
+from gpuinstall.diagnose.reading import InstalledTorch, LocalReading, read_environment
 from gpuinstall.machine.vendors import VENDORS
 from tests.unit.catalog.failures.held_out import answers
+from tests.unit.diagnose.evidence import Site
 from tests.unit.plan.machines import card, machine
 
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
@@ -35,7 +36,7 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
     """Return a reading of a simulated machine with a release of torch."""
     facts = {"driver": "580.95.05", "cuda": "13.0", **facts}
     there = machine(*cards, **facts)
-    reading = LocalReading(there, venv, environ=environ or {})
+    reading = LocalReading(there, venv, markers={}, environ=environ or {})
     if torch is None:
         return reading
     return replace(
@@ -199,7 +200,8 @@ def test_gpu_is_idle_if_torch_uses_none():
     found = []
     for name, build, gpus, _ in cases:
         torch = InstalledTorch(f"2.9.1+{build}", Backend.parse(build))
-        reading = LocalReading(machine(*gpus, driver=None), Path("absent"), torch=torch)
+        there = machine(*gpus, driver=None)
+        reading = LocalReading(there, Path("absent"), markers={}, torch=torch)
         found.append((name, build, gpus, [*idle(reading).causes]))
     assert found == cases
 
@@ -223,3 +225,16 @@ def test_fix_contains_environment_path_and_gpu_architecture(place, python):
 
     assert f"gpuinstall install --into --python {python} --upgrade" in cause.fix[0]
     assert f"TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python {python}" in cause.fix[2]
+
+
+def test_companion_markers_apply_to_the_environment(tmp_path):
+    site = Site(tmp_path / ".venv", "3.14.2")
+    site.add("torch", "2.14.1")
+    site.add("torchaudio", "2.10.0", "torch==2.10.0; python_version >= '3.14'")
+    site.add("torchvision", "0.29.1", "torch==2.10.0; python_full_version < '3.14.2'")
+
+    causes = companions(read_environment(site.venv, machine(driver=None))).causes
+
+    assert [*causes.values()] == [
+        "torchaudio 2.10.0 requires torch==2.10.0, but 2.14.1 is installed"
+    ]

@@ -12,8 +12,8 @@ def site(tmp_path):
     return Site(tmp_path / ".venv")
 
 
-def unmet(site, python="3.12.1"):
-    found = requirements_unmet(site.evidence, python)
+def unmet(site):
+    found = requirements_unmet(site.evidence)
     return {finding.message: finding for finding in found}
 
 
@@ -30,7 +30,8 @@ def test_unmet_requirements_of_torch_have_one_fix(site):
     }
 
 
-def test_requirements_for_other_platforms_are_ignored(site):
+def test_requirements_for_other_platforms_are_ignored(tmp_path):
+    site = Site(tmp_path / ".venv", "3.11.7")
     site.add(
         "app",
         "1.0",
@@ -39,7 +40,7 @@ def test_requirements_for_other_platforms_are_ignored(site):
         'xlrd; extra == "excel"',
         'importlib-metadata; python_version < "3.12"',
     )
-    assert list(unmet(site, "3.11.7")) == [
+    assert list(unmet(site)) == [
         "app 1.0 requires importlib-metadata, but it is not installed"
     ]
 

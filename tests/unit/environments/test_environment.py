@@ -10,6 +10,7 @@ from gpuinstall.environments.environment import (
     fingerprint,
     read_marker,
     read_origin,
+    read_python_version,
 )
 from gpuinstall.environments.packages import InstalledPackage
 from tests.unit.install.environments import MARKER, make_environment, write_files
@@ -23,6 +24,25 @@ def test_malformed_environment_marker_is_ignored(tmp_path):
     for text in ("", "{}", "[]", "null", schema, '{"schema": "x"}'):
         (tmp_path / NAME).write_text(text, "utf-8")
         assert read_marker(tmp_path) is None
+
+
+def test_python_version_is_read_from_files(tmp_path):
+    uv = write_files(tmp_path / "uv", "lib/python3.13/site-packages/")
+    (uv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.13.2\n")
+    venv = write_files(tmp_path / "venv", "lib/")
+    (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.9.18\n")
+    rows = (
+        (uv, "3.13.2"),
+        (venv, "3.9.18"),
+        (
+            write_files(tmp_path / "conda", "conda-meta/python-3.12.4-h9_0.json"),
+            "3.12.4",
+        ),
+        (write_files(tmp_path / "linux", "lib/python3.11/os.py"), "3.11"),
+        (write_files(tmp_path / "windows", "python3.dll", "python312.dll"), "3.12"),
+        (tmp_path / "absent", ""),
+    )
+    assert [(path, read_python_version(path)) for path, _ in rows] == [*rows]
 
 
 def test_linked_environment_outside_a_project_is_unmanaged(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import tomli
 from packaging.version import Version
 
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import marker_environment, parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.options import machine_from_options
@@ -39,6 +39,7 @@ from tests.unit.lock.wheels_here import listed
 MINORS = ("2.8", "2.9", "2.14")
 WHEEL = listed("some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")
 PURE = listed("some-1.0-py3-none-any.whl")
+MARKERS = marker_environment("linux", "x86_64", "3.14.2")
 READING = WheelRow(
     package="some",
     version="1.0",
@@ -63,11 +64,7 @@ def gpus(*names, driver="570.86.15"):
 def inspector_for(*names, driver="570.86.15"):
     """Return an inspector for one build."""
     build = "2.14.1+cu126"
-    return Inspector({build: build_named(build)}, gpus(*names, driver=driver), counts)
-
-
-def counts(_requirement):
-    return True
+    return Inspector({build: build_named(build)}, gpus(*names, driver=driver), MARKERS)
 
 
 def compatibility(wheel, **fields):
@@ -290,7 +287,7 @@ def test_wheels_of_same_version_are_checked_separately():
 def test_cuda_mismatch_without_torch_is_a_warning():
     build = "2.14.1+cu130"
     inspector = Inspector(
-        {build: build_named(build)}, gpus("RTX 4090", driver="580.95.05"), counts
+        {build: build_named(build)}, gpus("RTX 4090", driver="580.95.05"), MARKERS
     )
     row = reading(package="cupy-cuda12x", cuda="12.0", torch=TorchNeeds("none"))
 
@@ -394,11 +391,13 @@ def test_cuda_is_read_from_a_label(label, cuda):
         (["nvidia-nccl-cu13; extra == 'cuda'"], None),
         (["nvidia-nccl-cu13", "nvidia-cublas-cu12"], None),
         (["nvidia-nccl-cu13; not a marker"], None),
+        (["nvidia-nccl-cu13; python_version >= '3.14'"], 13),
+        (["nvidia-nccl-cu13; python_full_version < '3.14.2'"], None),
     ],
 )
 def test_cuda_is_read_from_metadata(requires, cuda):
     requirements = requirements_of_metadata(requires)
-    assert find_pinned_cuda(requirements, "linux-x86_64") == cuda
+    assert find_pinned_cuda(requirements, MARKERS) == cuda
 
 
 @pytest.mark.parametrize(
@@ -431,7 +430,7 @@ def test_cuda12_package_is_accepted_next_to_cuda13_package(others, why):
     build = build_named("2.14.1+cu130")
     row = reading(package="some-libs-cu12", cuda="12.0")
 
-    found = reject_build(row, None, build, others)
+    found = reject_build(row, None, build, versions=others, environment=MARKERS)
     assert (found and found.message) == why
 
 

@@ -12,6 +12,7 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from itertools import groupby
@@ -52,7 +53,9 @@ from gpuinstall.wheels.inspector import Context, Inspector
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 
-Read = Callable[[Wheel, Build, Depth], Generator[WheelRow, None, None]]
+Read = Callable[
+    [Wheel, Build, Mapping[str, str], Depth], Generator[WheelRow, None, None]
+]
 """A function that yields facts about a wheel or raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
 """An extension file and a torch build that may load it."""
@@ -238,15 +241,18 @@ class ExtensionChooser:
         build: Build,
     ) -> CompatibleFile | Reason:
         """Read a file, and return the fit or the reason for its rejection."""
+        markers = self._resolver_input.markers
         inspector = Inspector(
             {build.name: build},
             self._resolver_input.gpus,
-            self._resolver_input.is_applicable,
+            markers,
         )
         wheel = file.wheel
         try:
             found = inspector.inspect(
-                wheel, lambda one: self._read(wheel, one, Depth.PART), Context()
+                wheel,
+                lambda one: self._read(wheel, one, markers, Depth.PART),
+                Context(),
             )
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")

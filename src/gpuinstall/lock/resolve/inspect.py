@@ -95,7 +95,7 @@ class ResolutionInspector:
         self.resolver_input = resolver_input
         self.index = index
         self.inspector = Inspector(
-            index.builds(), resolver_input.gpus, resolver_input.is_applicable
+            index.builds(), resolver_input.gpus, resolver_input.markers
         )
         self.inspected: dict[Wheel, Compatibility] = {}
         # Only torch's symbols result in facts, CUDA only in warnings.
@@ -405,8 +405,8 @@ class ResolutionInspector:
             is_read = is_core(package) and not members.with_torch.fullmatch(package)
         elif not is_read and not members.has_minimum(package):
             is_read = self.is_for_gpus(package, resolution)
-            build = self.resolver_input.builds[0]
-            is_read = is_read or self.index.reader.may_use_gpus(wheel, build)
+            build, markers = self.resolver_input.builds[0], self.resolver_input.markers
+            is_read = is_read or self.index.reader.may_use_gpus(wheel, build, markers)
         deepest = Depth.WHOLE if is_read else Depth.METADATA
         if package in self.resolver_input.catalog.family and not is_read:
             return Depth.TABLES
@@ -507,7 +507,11 @@ class ResolutionInspector:
         """
         return self.inspector.steps(
             wheel,
-            partial(self.index.reader.readings, wheel),
+            partial(
+                self.index.reader.readings,
+                wheel,
+                environment=self.resolver_input.markers,
+            ),
             Context(resolution.versions, builds, known.linked),
             deepest,
         )

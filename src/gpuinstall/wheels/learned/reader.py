@@ -45,7 +45,7 @@ from gpuinstall.wheels.torch_wheel import TOOLKITS, TorchCode, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from packaging.version import Version
 
@@ -159,7 +159,11 @@ class Reader(Value):
         return self._read_cached(wheel, read, build.backend.tag, Depth.PART)
 
     def readings(
-        self, wheel: Wheel, build: Build, start: Depth = Depth.METADATA
+        self,
+        wheel: Wheel,
+        build: Build,
+        environment: Mapping[str, str],
+        start: Depth = Depth.METADATA,
     ) -> Generator[WheelRow, None, None]:
         """Yield the facts about a wheel with increasing depth.
 
@@ -169,6 +173,7 @@ class Reader(Value):
         Args:
             wheel: The wheel.
             build: The build of torch that the wheel runs with.
+            environment: The marker values of the target.
             start: The depth of the first result.
 
         Raises:
@@ -192,13 +197,16 @@ class Reader(Value):
                 row = _make_row(wheel, build.backend, platform, requires=requires)
             else:
                 row = self._read_cached(wheel, read, key, depth)
-            yield _add_build(wheel, row, build.backend.tag, platform, depth)
+            row = replace(row, backend=build.backend.tag, platform=platform)
+            yield _add_declared_cuda(wheel, row, environment, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Return whether a wheel's name or METADATA indicates GPU code."""
         return _may_have_code(wheel.package, self.metadata(wheel))
 
-    def may_use_gpus(self, wheel: Wheel, build: Build) -> bool:
+    def may_use_gpus(
+        self, wheel: Wheel, build: Build, environment: Mapping[str, str]
+    ) -> bool:
         """Return whether METADATA or a large wheel's tables indicate GPU code.
 
         Only the tables of apache-tvm 0.27.0, gpt4all 2.8.2, and sapien 3.0.3 do.
@@ -207,7 +215,7 @@ class Reader(Value):
             return True
         if wheel.size < _LARGE:
             return False
-        row = next(self.readings(wheel, build, Depth.TABLES))
+        row = next(self.readings(wheel, build, environment, Depth.TABLES))
         return row.is_for_gpus or any(map(is_for_cuda, row.needs))
 
     def metadata(self, wheel: Wheel) -> Message:
@@ -397,10 +405,10 @@ def _read_rows(
         )
 
 
-def _add_build(
-    wheel: Wheel, row: WheelRow, backend: str, platform: str, depth: Depth
+def _add_declared_cuda(
+    wheel: Wheel, row: WheelRow, environment: Mapping[str, str], depth: Depth
 ) -> WheelRow:
-    """Add the torch build and the declared CUDA to the facts of a wheel."""
+    """Add the declared CUDA to the facts of a wheel."""
     cuda = row.cuda
     if not cuda and len(row.cudas) < 2:
         pins = row.requirements()
@@ -409,9 +417,9 @@ def _add_build(
             runtime = load_members().runtime
             pins = (one for one in pins if runtime.fullmatch(one.name))
         declared = find_declared_cuda(wheel.package, wheel.version, wheel.version.local)
-        major = declared or find_pinned_cuda(pins, platform)
+        major = declared or find_pinned_cuda(pins, environment)
         cuda = f"{major}.0" if major else None
-    return replace(row, backend=backend, platform=platform, cuda=cuda)
+    return replace(row, cuda=cuda)
 
 
 def _read_requirements(metadata: Message) -> tuple[str, ...]:

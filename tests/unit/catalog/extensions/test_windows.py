@@ -36,7 +36,7 @@ def chosen(torch, files, row=None):
     request = Request((f"torch=={torch}", "flash-attn"), python="3.12")
     lock_request = LockRequest(there, request, load_catalog())
 
-    def read(file, build, depth):
+    def read(file, build, _environment, depth):
         assert row, (file, build, depth)
         yield row
 

@@ -7,6 +7,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel
@@ -23,6 +24,7 @@ from tests.lab.own_sources import read_sources
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin, server, serving
 
+MARKERS = marker_environment("linux", "x86_64", "3.12")
 CU130 = Build(
     Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0)
 )
@@ -58,7 +60,7 @@ def read(reader, folder, *versions):
 
 def read_row(reader, own):
     """Read a part of a wheel."""
-    return next(reader.readings(own, CU130, Depth.PART))
+    return next(reader.readings(own, CU130, MARKERS, Depth.PART))
 
 
 @pytest.mark.parametrize(
@@ -184,14 +186,14 @@ def test_redirect_of_an_extension_source_is_followed(
 def test_cached_rows_are_not_read_again(reader, tmp_path):
     own = wheel(tmp_path, "some-kernels", modules={"some_kernels.so": "kernels"})
     own = replace(own, sha256="a" * 64)
-    rows = [*reader.readings(own, CU130)]
+    rows = [*reader.readings(own, CU130, MARKERS)]
     assert [row.depth for row in rows] == [*Depth]
     assert reader.bytes_read == rows[-1].bytes > 0
 
     again = replace(reader, rows={})
     known = [
         replace(row, learned=first.learned)
-        for row, first in zip(again.readings(own, CU130), rows, strict=True)
+        for row, first in zip(again.readings(own, CU130, MARKERS), rows, strict=True)
     ]
     assert known == rows
     assert again.bytes_read == reader.bytes_read

@@ -128,6 +128,12 @@ OFFLINE = [
     "Run this once with a network connection; the tool then stays installed",
     f"{SET} PIP_FIND_LINKS=/path/to/wheels   # pip download -r lockfiles/tool.txt",
 ]
+# The errors that a variable of NETWORK fixes.
+NETWORK_ERRORS = {
+    "HTTPS_PROXY": "proxy|tunnel connection",
+    "PIP_INDEX_URL": "no matching distribution|has no wheel",
+    "SSL_CERT_FILE": "certificate|UnknownIssuer",
+}
 # The options of pip's files that pip's variables override.
 PIP_OPTIONS = "index-url find-links cert no-index timeout retries"
 
@@ -379,10 +385,25 @@ def check_pin(content: "Union[bytes, memoryview]", origin: str, stage: Path) -> 
 
 
 def uv_by_pip(stage: Path) -> Path:
-    """Download the pinned wheel with this Python's pip, and unpack it."""
+    """Download the pinned wheel with pip, and unpack it."""
     folder = stage / "wheels"
-    run([sys.executable, *PIP_DOWNLOAD.split(), stage / PINS, "--dest", folder], stage)
+    python = python_with_pip(stage)
+    run([python, *PIP_DOWNLOAD.split(), stage / PINS, "--dest", folder], stage)
     return unpacked(stage, next(folder.iterdir()))
+
+
+def python_with_pip(stage: Path) -> Union[str, Path]:
+    """Return this Python, or one with pip in a temporary environment.
+
+    Raises:
+        SourceError: This Python has neither pip nor ensurepip.
+    """
+    if find_spec("pip"):
+        return sys.executable
+    if not find_spec("ensurepip"):
+        raise SourceError("No module named pip")
+    run([sys.executable, "-m", "venv", stage / "pip"], stage)
+    return python_of(stage / "pip")
 
 
 def uv_of_user(stage: Path) -> Path:
@@ -879,20 +900,37 @@ def hints_for(seen: str) -> List[str]:
     if "hash mismatch" in seen.lower():
         return [NETWORK[1]]
     if "No module named pip" in seen:
-        return [*pip_hints(), *NETWORK, *uv_hints()]
-    return NETWORK
+        return [*pip_hints(), *network_hints(seen), *uv_hints()]
+    return network_hints(seen)
+
+
+def network_hints(seen: str) -> List[str]:
+    """Return the hints for an unreachable source, the most likely one first."""
+
+    def rank(hint: str) -> int:
+        name = hint.split()[1].partition("=")[0]
+        if re.search(NETWORK_ERRORS.get(name, "$^"), seen, re.IGNORECASE):
+            return 0
+        # Wrong certificates are always in the error, so a set SSL_CERT_FILE proves nothing.
+        is_set = name != "SSL_CERT_FILE" and environment().get(name)
+        return 1 if is_set else 2
+
+    return sorted(NETWORK, key=rank)
 
 
 def pip_hints() -> List[str]:
-    """Return the line that configures an index or installs pip."""
-    if sys.base_prefix != "/usr" and find_spec("ensurepip"):
-        return [f"{sys.executable} -m ensurepip"]
+    """Return the lines that install pip or configure an index."""
+    hints = []
+    if sys.base_prefix == "/usr" and shutil.which("apt-get"):
+        hints.append("sudo apt-get install python3-venv   # then run this again")
     file = user_folder() / "pip" / ("pip.ini" if WINDOWS else "pip.conf")
     line = "index-url = https://index.example/simple"
     if WINDOWS or file.exists():
-        return [f"Add to [global] in {file}: {line}"]
+        return [*hints, f"Add to [global] in {file}: {line}"]
+    folder, text = quote(str(file.parent)), f"printf '[global]\\n{line}\\n'"
     return [
-        f"mkdir -p {quote(str(file.parent))} && printf '[global]\\n{line}\\n' > {quote(str(file))}   # your index"
+        *hints,
+        f"mkdir -p {folder} && {text} > {quote(str(file))}   # your index",
     ]
 
 

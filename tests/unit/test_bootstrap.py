@@ -12,6 +12,7 @@ import tempfile
 import time
 import zipfile
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 import bootstrap
@@ -621,7 +622,7 @@ def test_uv_of_an_earlier_installation_is_reused(
     ],
 )
 def test_missing_index_hint_configures_pip(text, hint, nobody, monkeypatch):
-    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     if text:
         settings(nobody, text)
 
@@ -634,12 +635,43 @@ def test_missing_index_hint_configures_pip(text, hint, nobody, monkeypatch):
         assert bootstrap.pip_options()["index-url"] == "https://index.example/simple"
 
 
-def test_python_without_pip_suggests_ensurepip(tmp_path, monkeypatch):
+def test_python_without_pip_downloads_in_temporary_environment(nobody, monkeypatch):
     pytest.importorskip("ensurepip")
-    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    missing = {"pip"}
+    monkeypatch.setattr(
+        bootstrap,
+        "find_spec",
+        lambda name: None if name in missing else find_spec(name),
+    )
 
-    ways = bootstrap.hints_for("by pip: No module named pip")
-    assert ways[0].startswith(f"{sys.executable} -m ensurepip")
+    python = bootstrap.python_with_pip(nobody)
+
+    assert python == nobody / "pip" / "bin" / "python"
+    assert bootstrap.run([python, "-m", "pip", "--version"], nobody).startswith("pip")
+    missing.add("ensurepip")
+    with pytest.raises(bootstrap.SourceError, match="No module named pip"):
+        bootstrap.python_with_pip(nobody)
+
+
+@pytest.mark.parametrize(
+    ("seen", "variables", "first"),
+    [
+        ("by pip: Cannot connect to proxy.", (), "HTTPS_PROXY="),
+        ("by pip: Connection refused", ("PIP_INDEX_URL",), "PIP_INDEX_URL="),
+        ("by pip: Connection refused", (), "HTTPS_PROXY="),
+        ("certificate verify failed", ("PIP_INDEX_URL",), "SSL_CERT_FILE="),
+        ("No matching distribution found for uv", (), "PIP_INDEX_URL="),
+        ("URL: timed out", ("GPUINSTALL_UV_MIRROR",), "GPUINSTALL_UV_MIRROR="),
+    ],
+)
+def test_first_hint_is_for_the_failure(seen, variables, first, monkeypatch):
+    for name in variables:
+        monkeypatch.setenv(name, CLOSED)
+
+    hints = bootstrap.hints_for(seen)
+
+    assert hints[0].startswith(f"export {first}")
+    assert sorted(hints) == sorted(bootstrap.NETWORK)
 
 
 def test_reported_tool_time_excludes_uv(tmp_path, monkeypatch, capsys):

@@ -905,7 +905,7 @@ def hints_for(seen: str) -> List[str]:
 
 
 def network_hints(seen: str) -> List[str]:
-    """Return the hints for an unreachable source, the most likely one first."""
+    """Return the hints for an unreachable source, most likely first."""
 
     def rank(hint: str) -> int:
         name = hint.split()[1].partition("=")[0]

@@ -450,8 +450,10 @@ def _find_requested_extensions(
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = find_extension(requirement.name, session)
-        if any(source.url for source in extension.sources):
-            yield extension, requirement
+        systems = {None, resolver_input.target.os}
+        sources = tuple(one for one in extension.sources if one.os in systems)
+        if any(source.url for source in sources):
+            yield replace(extension, sources=sources), requirement
 
 
 def choose_prebuilt(

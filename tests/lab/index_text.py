@@ -64,12 +64,15 @@ def publish(folder, line, below=()):
         loaded = (path.split(".")[0].replace("/", ".") for path in modules)
         imports = "".join(f"import {each}\n" for each in loaded)
         modules = {f"{module}/__init__.py": imports, **modules}
+    all_needs = needs(requires)
+    pythons = [each for each in all_needs if each.startswith("Python")]
     make_wheel(
         folder,
         name,
         version,
         *tag,
-        requires=needs(requires),
+        requires=[each for each in all_needs if each not in pythons],
+        requires_python=",".join(pythons).removeprefix("Python") or None,
         extras=re.findall(r'extra == "(\w+)"', requires),
         modules=modules or None,
     )

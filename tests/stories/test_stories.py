@@ -9,7 +9,8 @@ with the title ``# heavy: ...`` runs only in ``make test-all``. Steps::
     beside RX 7900 XTX                           also a GPU of another vendor, from this step on
     wheel painter 2.0 TAG on cu126: torch>=2     add to the index ``cu126``, or to the default index
                                                  without ``on``; ``sdist`` likewise, with the traits of
-                                                 its build below; cpHERE in a tag is the test Python's
+                                                 its build below; cpHERE in a tag is the test Python's,
+                                                 and ``Python>=HERE.90`` is a Requires-Python
         painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME;
                                                  glibc 2.38; large (5 MB)
                                                  a library in this wheel
@@ -98,7 +99,8 @@ WITHOUT_PIP = (
     if find_bundled_pip(Path(sys.executable)) is None
     else "(?!)"
 )
-CP = "cp" + "".join(map(str, sys.version_info[:2]))
+MINOR = "{}.{}".format(*sys.version_info)
+CP = f"cp{MINOR.replace('.', '')}"
 CARDS = {
     "RTX 4090": FakeGpu(),
     "RTX 5090": FakeGpu(
@@ -209,9 +211,9 @@ def test_readme_commands_work_in_order(stage):
 
 def with_here(text):
     """Return a text with this Python's version replaced by HERE."""
-    here = ".".join(map(str, sys.version_info[:2]))
     text = text.replace(CP, "cpHERE")
-    return re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
+    here = rf"([Pp]ython) ?([<>=]*){MINOR}(\.\d+)?(?!\d)"
+    return re.sub(here, r"\1 \2HERE", text)
 
 
 def accept(story, happened):
@@ -264,7 +266,11 @@ class Stage:
         if word == "$":
             return self.command(rest)
         if word in {"wheel", "sdist"}:
-            publish(self.index.folder, line.replace("cpHERE", CP), below)
+            publish(
+                self.index.folder,
+                line.replace("cpHERE", CP).replace("HERE", MINOR),
+                below,
+            )
         elif line and word != "#":
             perform = getattr(self, f"do_{word}", None)
             if perform is None:

@@ -17,6 +17,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import (
     marker_holds,
     normalize_name,
+    parse_specifier,
     parse_standard_requirement,
 )
 from gpuinstall.base.values import Value
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
 _NAME = r"[a-z0-9][a-z0-9-]*"
 _VERSION = r"[\w.+!]*"
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
 _REQUIRED_NAME = r"(?m)^Requires-Dist: *([\w.-]+)"
 _REQUIRES = r"(?m)^Requires-Dist: *(.+)$"
+_REQUIRED_PYTHON = r"(?m)^Requires-Python: *(.+)$"
 _EXTRA_MARKER = r";.*\bextra\b"
 _INSTALLER_FILES = (
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
@@ -108,6 +111,14 @@ class InstalledPackage(Value):
     def read_header(self) -> str:
         """Return the header fields of METADATA."""
         return _read_text(self.record / "METADATA").partition("\n\n")[0]
+
+    def read_required_python(self) -> SpecifierSet:
+        """Return the versions of Python that the package supports."""
+        required = re.search(_REQUIRED_PYTHON, self.read_header())
+        # Installers ignore a malformed specifier, too.
+        with suppress(ValueError):
+            return parse_specifier(required[1] if required else "")
+        return parse_specifier("")
 
     def read_requirements(self) -> tuple[Requirement, ...]:
         """Return the requirements on all platforms, without extras.

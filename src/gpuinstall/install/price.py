@@ -229,7 +229,7 @@ def plan_installation(
     if not existing.paths.is_managed:
         is_unchanged = state.is_guarded and not change.comes
         action = Action.VERIFY if is_unchanged else Action.BUILD
-    sources = select_sources(fit.lock, fit.choice.python, state.lock_request.machine)
+    sources = select_sources(fit.lock, fit.python, state.lock_request.machine)
     files = list_files_with_url(sources)
     listed: Mapping[str, int] = {}
     heads: Mapping[LockedFile, Head] = {}
@@ -309,7 +309,7 @@ def _report_local_wheels(
     fit: CompatibleLock, names: Collection[str], project: Project
 ) -> None:
     """Report wheels by path that no index or find-links contains."""
-    for package, entry in select_sources(fit.lock, fit.choice.python, project.machine):
+    for package, entry in select_sources(fit.lock, fit.python, project.machine):
         for source in parse_package_source(package, entry, project.paths.folder):
             is_local = source.location.is_local and not source.is_built
             is_listed = project.sources.has_files_at(source.location)
@@ -358,7 +358,7 @@ def find_builds(
         environ=project.open_session().environment,
         sources=project.sources,
     )
-    sources = select_sources(fit.lock, fit.choice.python, project.machine)
+    sources = select_sources(fit.lock, fit.python, project.machine)
     from_wheels = {
         package.name for package, source in sources if source in (package.wheels or ())
     }

@@ -17,13 +17,14 @@ from gpuinstall.base.versions import Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import find_unmet_requirements
-from gpuinstall.install.state import ExistingEnvironment, InstallState, format_misfits
+from gpuinstall.install.state import ExistingEnvironment, InstallState
 from gpuinstall.lock.file.fit import (
     OTHER_REQUEST,
     CompatibleLock,
     check_lock,
     select_sources,
 )
+from gpuinstall.plan.python import find_release
 from gpuinstall.plan.values import TORCH_HELD
 from gpuinstall.project import Project
 
@@ -51,7 +52,7 @@ def select_lock(
     if fit:
         is_new = fit.lock.versions.get("torch") != state.existing.versions.get("torch")
         if is_new and fit.has_idle_build:
-            _report_gpu_lock(fit, state, project.reporter)
+            _report_gpu_lock(fit, project.reporter)
         return state, fit
     is_managed = state.existing.paths.is_managed
     if is_managed:
@@ -96,16 +97,12 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
     return Reason(TORCH_HELD, message)
 
 
-def _report_gpu_lock(
-    fit: CompatibleLock, state: InstallState, reporter: Reporter
-) -> None:
-    """Report rejected locks, and a build for GPUs on a machine without one."""
-    sentences = [
-        *format_misfits(state.misfits).splitlines(),
-        *state.source_fixes[:1],
-        f"{fit.lock.name} has a build for GPUs ({fit.choice.build.backend}), and this machine has none: torch runs on the CPU",
-    ]
-    reporter.warn(". ".join(sentences))
+def _report_gpu_lock(fit: CompatibleLock, reporter: Reporter) -> None:
+    """Report a build for GPUs on a machine without one."""
+    backend = fit.choice.build.backend
+    reporter.warn(
+        f"{fit.lock.name} has a build for GPUs ({backend}), and this machine has none: torch runs on the CPU"
+    )
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:
@@ -180,9 +177,11 @@ def _add_lock(
     [lock] = build_locks(
         [state.lock_request], [resolution], session, folder, resolution.unhashed_wheels
     )
-    fit = CompatibleLock(lock, resolution.plan)
+    request = state.lock_request
+    python = find_release(resolution.choice.python, request.request, request.machine)
+    fit = CompatibleLock(lock, resolution.plan, python)
     if not session.sources.policy.trusts_folder:
-        sources = select_sources(lock, fit.choice.python, project.machine)
+        sources = select_sources(lock, fit.python, project.machine)
         replace(project.lock_gate, is_resolved=True).check(lock, sources)
     return replace(state, resolution=resolution), fit
 

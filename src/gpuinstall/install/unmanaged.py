@@ -141,6 +141,7 @@ def read_unmanaged(
         request,
         requirements=(*request.requirements, *map(Requirement.of, unnamed)),
         python=get_minor_version(version),
+        preferred_pythons=(version,),
         managed_pythons=False,
     )
     return InstallState(

@@ -17,7 +17,7 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
     relative_prefix,
 )
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.files import real_path, write_atomically
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.requirement import is_http_url
@@ -25,6 +25,7 @@ from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_damage
+from gpuinstall.environments.environment import read_python_version
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     FamilyMember,
@@ -114,6 +115,7 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
         if planned.change.comes:
             fit = _unpack_all(planned, project)
             packages = _check_files(planned, project)
+            _check_python(packages, planned)
             _cache_metadata(packages, fit.lock, project)
         if existing.lacks_pip and not planned.change.is_rebuild:
             _install_pip(place.find_interpreter(), staging, session)
@@ -124,6 +126,31 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
     if place.is_managed:
         write_atomically(staging / fit.lock.name, fit.lock.text)
     return UnpackedPackages(replace(planned, fit=fit), python, packages)
+
+
+def _check_python(
+    packages: Iterable[InstalledPackage], planned: PlannedInstallation
+) -> None:
+    """Check that the new packages support the environment's interpreter.
+
+    The lock file of a target is for every release of its Python.
+
+    Raises:
+        LockError: A package requires another release.
+    """
+    existing = planned.existing
+    python = existing.python_version
+    if planned.change.is_rebuild:
+        python = read_python_version(existing.paths.staging)
+    for package in packages:
+        required = package.read_required_python()
+        if python.count(".") > 1 and not required.contains(python, prereleases=True):
+            raise LockError(
+                "python-unsupported",
+                f"{package.name} {package.version} requires Python {required}, but {existing.paths.venv} has Python {python}",
+                why=f"{planned.fit.lock.name} was written for another release of Python",
+                hint=f"gpuinstall install --upgrade-package {package.name}",
+            )
 
 
 def _cache_metadata(

@@ -149,7 +149,7 @@ def select_base_python(request: Request) -> tuple[Request, Path | None]:
             python.hint = "Run it again with --python 3.12"
             raise python
         version, base = python.minor, Path(python.base)
-        preferred = (version, *preferred)
+        preferred = (python.version, *preferred)
     if not version:
         return request, None
     place = request.places.get(name, TextOrigin(name))

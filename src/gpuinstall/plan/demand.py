@@ -15,7 +15,11 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend, looks_like_tag, version_key
-from gpuinstall.plan.python import list_installed_pythons
+from gpuinstall.plan.python import (
+    find_release,
+    get_minor_version,
+    list_installed_pythons,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +99,8 @@ def create_marker_values(
     pythons = _list_requested_pythons(request)
     to_try = _list_pythons_to_try(request, machine)
     python = prefer_python(pythons or _PYTHONS, to_try, catalog.settled_python)
-    return marker_environment(machine.os, machine.arch, python)
+    release = find_release(python, request, machine)
+    return marker_environment(machine.os, machine.arch, release)
 
 
 def _list_requested_pythons(request: Request) -> list[str]:
@@ -109,7 +114,7 @@ def _list_requested_pythons(request: Request) -> list[str]:
 def _list_pythons_to_try(request: Request, machine: Machine) -> tuple[str, ...]:
     """Return the preferred Python versions, then the installed ones."""
     own = sorted(list_installed_pythons(machine), key=version_key, reverse=True)
-    return (*request.preferred_pythons, *own)
+    return (*map(get_minor_version, request.preferred_pythons), *own)
 
 
 def parse_request(request: Request, catalog: Catalog, machine: Machine) -> Demand:

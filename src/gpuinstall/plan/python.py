@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.versions import version_key
 
 
@@ -12,6 +13,23 @@ def list_installed_pythons(machine: Machine) -> list[str]:
     """Return the Python versions on a machine, except free-threaded ones."""
     pythons = machine.pythons or ()
     return [get_minor_version(python) for python in pythons if not python.endswith("t")]
+
+
+def find_release(python: str, request: Request, machine: Machine) -> str:
+    """Return the release ``X.Y.Z`` of the interpreter that a request selects.
+
+    Args:
+        python: The version ``X.Y``.
+        request: The request, with the interpreters to try first.
+        machine: The machine, whose interpreters are known unless it is a target.
+
+    Returns:
+        The release, or ``X.Y`` without an interpreter, which means its latest release.
+    """
+    releases: tuple[str, ...] = (request.python or "",)
+    if machine.pythons is not None:
+        releases = (*request.preferred_pythons, *reversed(machine.pythons))
+    return next((one for one in releases if one.startswith(f"{python}.")), python)
 
 
 def format_python_range(pythons: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import read_marker, read_python_version
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
 from gpuinstall.plan import choose
@@ -32,7 +32,8 @@ def make_environment_request(
     # Ignore the environment's state if a change was interrupted.
     existing = None if paths.has_unfinished_change() else read_marker(paths.venv)
     if existing:
-        pythons = (existing.python, *request.preferred_pythons)
+        python = read_python_version(paths.venv) or existing.python
+        pythons = (python, *request.preferred_pythons)
         request = replace(request, preferred_pythons=pythons)
     # A requested backend or a new request overrides the previous target.
     if not (request.backend or project.settings.ignores_existing_backend):

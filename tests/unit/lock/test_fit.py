@@ -81,6 +81,7 @@ def test_cpu_lock_outranks_idle_builds():
 
 def test_incompatible_lock_returns_a_reason():
     old = replace(A100, glibc="2.17")
+    of_patch = 'cowsay; python_full_version {} "3.12.4"'
     on_windows = Request(("Torch>=2.14", 'winonly; sys_platform == "win32"'))
     # The lock file's tool table has no effect.
     claiming = parse(CU126.name, f'{CU130.text}backend = "cu126"\n')
@@ -101,6 +102,21 @@ def test_incompatible_lock_returns_a_reason():
         (CPU, WITHOUT_GPU, Request(("torch", "torchvision")), "inputs-changed"),
         (CPU, WITHOUT_GPU, Request(("torch<2.14",)), "inputs-changed"),
         (CPU, WITHOUT_GPU, on_windows, "cpu"),
+        (CPU, WITHOUT_GPU, Request((of_patch.format(">="),)), "cpu"),
+        (CPU, WITHOUT_GPU, Request((of_patch.format("<"),)), "inputs-changed"),
+        # A target has no interpreter.
+        (
+            CPU,
+            replace(WITHOUT_GPU, pythons=None),
+            Request((of_patch.format(">="),)),
+            "cpu",
+        ),
+        (
+            CPU,
+            replace(WITHOUT_GPU, pythons=None),
+            Request((of_patch.format("<"),)),
+            "cpu",
+        ),
         (CPU, WITHOUT_GPU, Request(python="3.11"), "python-unsupported"),
         (claiming, ON_535, Request(), "driver-too-old"),
         (torch("cu126", "9.9.9+cu126"), A100, Request(), "unknown-build"),

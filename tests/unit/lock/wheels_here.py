@@ -38,7 +38,9 @@ def resolver_project(*requirements, **fields):
         "sources": Sources(),
         **fields,
     }
-    return ResolverProject(required(*requirements), "3.12", Target("cu126"), **given)
+    return ResolverProject(
+        required(*requirements), "3.12", "3.12.99", Target("cu126"), **given
+    )
 
 
 def packages(*tables):

@@ -133,8 +133,9 @@ def test_python_version_does_not_select_base_interpreter(text):
 
 def test_python_path_selects_version_and_base_interpreter():
     request, base = select_base_python(Request(python=sys.executable))
-    version = ".".join(platform.python_version_tuple()[:2])
-    assert (request.python, request.preferred_pythons) == (version, (version,))
+    release = platform.python_version().rstrip("+")
+    version = release.rpartition(".")[0]
+    assert (request.python, request.preferred_pythons) == (version, (release,))
     assert request.places == {version: TextOrigin(sys.executable)}
     assert base is not None
     assert base.exists()

@@ -34,7 +34,7 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import allows_python
-from gpuinstall.plan.python import get_minor_version
+from gpuinstall.plan.python import find_release, get_minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class CompatibleLock(Value):
 
     lock: Lock
     plan: Plan
+    python: str
+    """The version of the interpreter: ``X.Y.Z``, or ``X.Y`` if it is unknown."""
 
     @property
     def choice(self) -> Choice:
@@ -125,7 +127,7 @@ def _check_locked_build(
     any_torch = replace(request, requirements=(ANY_TORCH,))
     plan = choose(machine, any_torch, alone)
     if isinstance(plan, Plan):
-        fit = CompatibleLock(lock, plan)
+        fit = CompatibleLock(lock, plan, find_release(python, request, machine))
         # The default index may have only a GPU build, which also runs on a CPU.
         if not fit.has_idle_build or build.source == DEFAULT_INDEX:
             return fit
@@ -300,11 +302,12 @@ def _find_incompatibilities(
         )
         yield Reason("no-python", message)
     markers = lock.pylock.environments or ()
-    environment = _get_marker_values(machine, python)
+    release = find_release(python, request, machine)
+    environment = marker_environment(machine.os, machine.arch, release)
     if markers and not any(marker_holds(one, environment) for one in markers):
         yield Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
-        selection = select_sources(lock, python, machine)
+        selection = select_sources(lock, release, machine)
     except PylockSelectError as error:
         yield Reason("other-platform", str(error))
         return
@@ -314,7 +317,7 @@ def _find_incompatibilities(
     missing = [
         line
         for line in (*request.requirements, *request.constraints)
-        if line.applies_in(environment) and not _satisfies(lock, line, installed)
+        if _applies(line, release, machine) and not _satisfies(lock, line, installed)
     ]
     if lock.is_from_gpuinstall:
         # Every package in such a lock is required, even if a marker excludes it.
@@ -348,22 +351,31 @@ def _satisfies(
     return version is not None and requirement.allows(version)
 
 
-def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:
-    """Return a machine's marker values for Python ``X.Y``."""
-    pythons = [one for one in machine.pythons or () if one.startswith(f"{python}.")]
-    full = [python, *pythons][-1]
-    return marker_environment(machine.os, machine.arch, full)
+def _applies(requirement: Requirement, python: str, machine: Machine) -> bool:
+    """Return whether a requirement applies to Python ``X.Y.Z``, or all of ``X.Y``."""
+    # The lock of a target may be for any patch release.
+    releases = [python] if python.count(".") > 1 else [f"{python}.0", python]
+    return all(
+        requirement.applies_in(marker_environment(machine.os, machine.arch, one))
+        for one in releases
+    )
 
 
 def select_sources(lock: Lock, python: str, machine: Machine) -> list[LockEntry]:
     """Return the locked packages that a machine installs, with their sources.
 
+    Args:
+        lock: The lock file.
+        python: The version of the interpreter: ``X.Y.Z``, or ``X.Y`` if it is unknown.
+        machine: The machine.
+
     Raises:
         PylockSelectError: The lock does not support the machine.
     """
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
-    values = tuple(_get_marker_values(machine, python).items())
-    return [*_select(lock.name, lock.text, values, target.tags(python))]
+    values = tuple(target.environment(python).items())
+    tags = target.tags(get_minor_version(python))
+    return [*_select(lock.name, lock.text, values, tags)]
 
 
 # Cached: one run selects the packages of a lock several times.

@@ -440,7 +440,8 @@ class PackageIndex:
             return False
         with suppress(ValueError):
             specifiers = SpecifierSet(release.requires_python or "")
-            return specifiers.contains(f"{self.resolver_input.python}.99")
+            python = self.resolver_input.markers["python_full_version"]
+            return specifiers.contains(python)
         return True
 
     def find_limits(self, package: str) -> list[Requirement]:

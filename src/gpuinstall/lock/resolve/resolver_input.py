@@ -29,6 +29,7 @@ from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.plan import Plan
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.python import find_release, get_minor_version
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -170,7 +171,9 @@ class ResolverInput(Value):
     @cached_property
     def markers(self) -> Mapping[str, str]:
         """The marker values of the target and its Python."""
-        return self.target.environment(self.python)
+        one = self.lock_request
+        release = find_release(self.python, one.request, one.machine)
+        return self.target.environment(release)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -390,7 +393,8 @@ def _list_pythons(requests: Requests) -> list[str]:
         for build in request.plan.runnable
         for python in build.pythons
     }
-    pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
+    pythons = [*map(get_minor_version, first.request.preferred_pythons)]
+    pythons.append(first.catalog.settled_python)
     pythons += sorted(released, key=parse_minor, reverse=True)
     return list(dict.fromkeys(filter(demand.pythons.__contains__, pythons)))
 

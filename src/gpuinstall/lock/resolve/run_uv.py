@@ -184,6 +184,7 @@ def _create_project(
     return ResolverProject(
         requirements=_order_requirements(resolver_input, known, index),
         python=resolver_input.python,
+        release=resolver_input.markers["python_full_version"],
         target=resolver_input.target,
         pages={
             **collect_pages(resolver_input, known, index),

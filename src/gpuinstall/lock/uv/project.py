@@ -105,6 +105,12 @@ class ResolverProject(Value):
     python: str
     """The Python version, ``X.Y``."""
 
+    release: str
+    """The release of Python to resolve for, ``X.Y.Z``.
+
+    uv interprets X.Y as X.Y.0, and would reject packages that require X.Y.4.
+    """
+
     target: Target
     pages: Pages
     constraints: tuple[Constraint, ...]
@@ -401,10 +407,8 @@ class _Resolver:
         if project.python != RUNNING_PYTHON:
             python = find_python(project.python) or python
         target = project.target
-        # uv interprets X.Y as X.Y.0, and would reject packages that require X.Y.4.
-        newest_patch = f"{project.python}.99"
         self.command = uv.compile_lock(
-            python, newest_patch, target.uv_platform, project.wheels_only
+            python, project.release, target.uv_platform, project.wheels_only
         )
         self.command += ["--cache-dir", str(session.find_uv_cache())]
         if target.os == "macos":

@@ -79,7 +79,7 @@ PIP_DOWNLOAD = (
     "--require-hashes --no-deps --only-binary :all: --requirement"
 )
 UV_VENV = "venv --quiet --relocatable --no-project --python"
-UV_INSTALL = "pip install --quiet --compile-bytecode"
+UV_INSTALL = "pip install --quiet --python"
 LARGEST_ARCHIVE = 200_000_000
 OFFLINE_SWITCHES = ("GPUINSTALL_OFFLINE", "UV_OFFLINE")
 SWITCHED_ON = {"1", "true", "yes", "on"}
@@ -638,27 +638,31 @@ def make_tool(
     uv = get_uv(stage)
     began = time.monotonic()
     try:
-        build(uv, stage)
+        build(uv, stage, tool.name)
     except SourceError as error:
         message = "gpuinstall's own environment could not be created"
         seen = str(error)
         raise BootstrapError(4, message, [seen], hints_for(seen)) from error
     if tool.exists():
         tool.rename(stage / "damaged")
-    (stage / "tool").rename(tool)
-    point_at(tool)
+    (stage / tool.name).rename(tool)
+    point_at(tool, stage)
     step("tool", str(tool), began)
     oldest_first = sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)
     for folder in oldest_first[:-KEPT_ENVIRONMENTS]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def build(uv: Path, stage: Path) -> None:
-    """Create an environment with the pinned dependencies and the tool."""
-    tool = stage / "tool"
+def build(uv: Path, stage: Path, name: str) -> None:
+    """Create an environment with the pinned dependencies and the tool.
+
+    On Windows, also create its launcher in the folder ``bin``, next to the environment.
+    """
+    tool = stage / name
     python = sys.executable if sys.version_info >= TOOL_PYTHON else ANY_PYTHON
     run([uv, *UV_VENV.split(), python, tool], stage)
-    install = [*UV_INSTALL.split(), "--python", str(python_of(tool))]
+    add = [*UV_INSTALL.split(), str(python_of(tool))]
+    install = [*add, "--compile-bytecode"]
     for wheel in stage.glob("wheels/*"):
         # uv itself, from the wheel.
         run([uv, *install, "--no-deps", "--no-index", wheel], stage)
@@ -671,17 +675,21 @@ def build(uv: Path, stage: Path) -> None:
             no_index = True
     run([uv, *install, *pinned, *(["--no-index"] if no_index else [])], stage)
     own_uv = python_of(tool).with_name(f"uv{EXE}")
-    run([own_uv, *install, "--offline", "--no-cache", "--no-deps", stage], stage)
+    cache = str(stage / "cache")
+    sources = ["--offline", "--no-deps", "--cache-dir", cache, str(stage)]
+    run([own_uv, *install, *sources], stage)
+    if WINDOWS:
+        # uv's launcher in bin has the relative path of the environment's Python.
+        run([own_uv, *add, *sources, "--target", stage], stage)
 
 
-def point_at(tool: Path) -> None:
+def point_at(tool: Path, stage: Path) -> None:
     """Update the `gpuinstall` command in the data folder's ``bin``."""
     launcher = tool.parent / "bin" / "gpuinstall"
     launcher.parent.mkdir(exist_ok=True)
     if WINDOWS:
-        # A relative path: cmd.exe misreads names outside its code page.
-        command = f'@"%~dp0..\\{tool.name}\\Scripts\\python.exe" -I -m gpuinstall %*\n'
-        launcher.with_suffix(".cmd").write_text(command, encoding="utf-8")
+        # A batch file would expand the arguments again, and end the batch file that runs it.
+        replace_program(stage / "bin" / launcher.with_suffix(EXE).name, launcher.parent)
         return
     # man searches the share folder next to bin.
     links = {
@@ -692,6 +700,18 @@ def point_at(tool: Path) -> None:
         fresh = link.with_name(f".{os.getpid()}")
         fresh.symlink_to(target)
         fresh.replace(link)
+
+
+def replace_program(program: Path, folder: Path) -> None:
+    """Move a program into a folder, even if the program there is running."""
+    for leftover in folder.glob(".old-*"):
+        with suppress(OSError):
+            leftover.unlink()
+    running = folder / program.name
+    if running.exists():
+        # Windows renames a running program, but does not replace it.
+        running.rename(folder / f".old-{os.getpid()}-{time.time_ns()}")
+    program.rename(running)
 
 
 def check_owners(program: Path) -> None:

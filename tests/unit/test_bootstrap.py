@@ -51,7 +51,9 @@ def test_only_outdated_tool_environments_are_removed(tmp_path, monkeypatch):
         os.utime(tmp_path / name, (second, second))
     stage = tmp_path / "stage"
     monkeypatch.setattr(bootstrap, "get_uv", lambda stage: stage)
-    monkeypatch.setattr(bootstrap, "build", lambda _uv, stage: (stage / "tool").mkdir())
+    monkeypatch.setattr(
+        bootstrap, "build", lambda _uv, stage, name: (stage / name).mkdir()
+    )
 
     monkeypatch.setattr(bootstrap, "KEPT_ENVIRONMENTS", 2)
 
@@ -293,15 +295,19 @@ def test_uv_is_retried_with_system_certificates(tmp_path, monkeypatch):
     assert os.environ["UV_SYSTEM_CERTS"] == "1"
 
 
-def test_windows_command_contains_no_user_folder(tmp_path, monkeypatch):
-    tool = tmp_path / "ünï" / "1.0-abc"
-    tool.mkdir(parents=True)
+def test_windows_launcher_replaces_a_running_one(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "WINDOWS", True)
+    monkeypatch.setattr(bootstrap, "EXE", ".exe")
+    folder = tmp_path / "bin"
+    for number in range(3):
+        stage = tmp_path / f"stage-{number}"
+        (stage / "bin").mkdir(parents=True)
+        (stage / "bin" / "gpuinstall.exe").write_text(str(number))
+        bootstrap.point_at(tmp_path / "1.0-abc", stage)
 
-    bootstrap.point_at(tool)
-
-    text = (tool.parent / "bin" / "gpuinstall.cmd").read_text("ascii")
-    assert text == '@"%~dp0..\\1.0-abc\\Scripts\\python.exe" -I -m gpuinstall %*\n'
+    assert (folder / "gpuinstall.exe").read_text() == "2"
+    # The previous one may be running. The next update removes it.
+    assert [path.read_text() for path in folder.glob(".old-*")] == ["1"]
 
 
 def test_data_folder_ignores_relative_xdg_paths(nobody, monkeypatch):
@@ -681,7 +687,9 @@ def test_reported_tool_time_excludes_uv(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "argv", ["bootstrap.py"])
     monkeypatch.setattr(bootstrap, "get_uv", get_uv)
-    monkeypatch.setattr(bootstrap, "build", lambda _uv, stage: (stage / "tool").mkdir())
+    monkeypatch.setattr(
+        bootstrap, "build", lambda _uv, stage, name: (stage / name).mkdir()
+    )
     bootstrap.make_tool({"lockfiles/uv.txt": b""}, tmp_path / "stage", tmp_path / "0.1")
 
     [line] = capsys.readouterr().err.splitlines()

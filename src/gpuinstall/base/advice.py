@@ -57,7 +57,7 @@ def environment_advice(
 def find_command_file() -> Path:
     """Return the path of the gpuinstall command that updates preserve."""
     home = find_tool_folder()
-    name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
+    name = "gpuinstall.exe" if os.name == "nt" else "gpuinstall"
     return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
 
 

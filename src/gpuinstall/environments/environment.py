@@ -94,7 +94,8 @@ class Marker(Value):
 def compute_script_digests(venv: Path) -> dict[str, str]:
     """Return the SHA-256 of ``pyvenv.cfg`` and the activation scripts."""
     digests = {}
-    for file in (venv / "pyvenv.cfg", *venv.glob("bin/*activate*")):
+    scripts = interpreter(venv).parent
+    for file in (venv / "pyvenv.cfg", *scripts.glob("*activate*")):
         if isfile(file) and not is_link(file):
             digests[file.relative_to(venv).as_posix()] = file_sha256(file)
     return digests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,7 @@ class Stamp(Value):
     """
 
     python: str
-    """The path, size, time, and inode of the base interpreter."""
+    """The path, size, time, and inode of the base interpreter and of a copy."""
     variables: Mapping[str, str]
     """The variables that change which files are loaded."""
     files: Mapping[str, Mapping[str, FileStamp]]
@@ -136,9 +137,32 @@ def read_boot_id() -> str:
 
 
 def stamp_python(venv: str) -> str:
-    """Return the path, size, time, and inode of the base interpreter."""
-    real = os.path.realpath(interpreter(Path(venv)))
-    return f"{real} {read_file_stamp(real)}"
+    """Return the path, size, time, and inode of the base interpreter.
+
+    If the environment contains a copy or launcher of the interpreter, as on Windows, both
+    are in the text.
+    """
+    folder = os.path.realpath(venv)
+    python = os.path.realpath(interpreter(Path(venv)))
+    stamp = str(read_file_stamp(python))
+    if not Path(python).is_relative_to(folder):
+        return f"{python} {stamp}"
+    # A new environment is verified before it is moved to its path.
+    own = f"{os.path.relpath(python, folder)} {stamp}"
+    home = _read_home(folder)
+    if home is None:
+        return own
+    base = os.path.join(home, os.path.basename(python))
+    return f"{own} {base} {read_file_stamp(base)}"
+
+
+def _read_home(venv: str) -> str | None:
+    """Return the folder of the base interpreter, if pyvenv.cfg has it."""
+    with suppress(OSError, ValueError):
+        text = Path(venv, "pyvenv.cfg").read_text("utf-8")
+        home = re.search(r"(?m)^home *= *(.+?)\s*$", text)
+        return home and home[1]
+    return None
 
 
 def read_loading_variables() -> dict[str, str]:

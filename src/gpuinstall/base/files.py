@@ -11,14 +11,15 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import repeat
 from ntpath import splitdrive
 from os.path import exists, isdir, isfile, islink
 from pathlib import Path
-from typing import IO, Any
+from time import monotonic, sleep
+from typing import IO, Any, ParamSpec, TypeVar
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.base.owners import exposures, is_shared
@@ -47,11 +48,42 @@ _NONBLOCKING = (
 )
 
 
+RETRY_S = 10.0
+"""Seconds to retry while another program uses a file on Windows, as in uv."""
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def retry(
+    operation: Callable[_Arguments, _Result],
+    *arguments: _Arguments.args,
+    **options: _Arguments.kwargs,
+) -> _Result:
+    """Call a file operation until no other program on Windows uses the file.
+
+    An antivirus program opens each new file for a moment. Then Windows refuses to replace,
+    rename, or remove the file, and all of its hard links.
+
+    Raises:
+        OSError: The operation fails for another reason, or for ``RETRY_S`` seconds.
+    """
+    deadline = monotonic() + RETRY_S
+    pause = 0.01
+    while True:
+        try:
+            return operation(*arguments, **options)
+        except PermissionError:
+            if os.name != "nt" or monotonic() >= deadline:
+                raise
+        sleep(pause)
+        pause = min(2 * pause, 0.5)
+
+
 def open_regular(path: Path | str) -> IO[bytes]:
     """Open a regular file. Raise OSError for a pipe, which would block."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  creating a Path is slower
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(os.open(path, _NONBLOCKING), "rb")
+    return os.fdopen(retry(os.open, path, _NONBLOCKING), "rb")
 
 
 _WITHOUT_TEXT = {"requirements-unreadable", "group-unknown", "extra-unknown"}
@@ -499,7 +531,7 @@ def move_file(source: Path, destination: Path) -> None:
         OSError: The file cannot be moved. The destination is unchanged.
     """
     try:
-        os.replace(source, destination)  # noqa: PTH105  for thousands of files
+        retry(os.replace, source, destination)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -508,7 +540,7 @@ def move_file(source: Path, destination: Path) -> None:
         part = destination.with_name(f".{destination.name[:40]}.{os.urandom(4).hex()}")
         try:
             shutil.copy2(source, part, follow_symlinks=False)
-            part.replace(destination)
+            retry(part.replace, destination)
         finally:
             with suppress(OSError):
                 part.unlink()

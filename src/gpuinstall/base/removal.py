@@ -16,7 +16,7 @@ from os.path import isdir, isfile
 from pathlib import Path
 from time import time
 
-from gpuinstall.base.files import try_lock
+from gpuinstall.base.files import retry, try_lock
 from gpuinstall.base.owners import is_foreign
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -136,7 +136,7 @@ def move_contents(
             continue
         if not os.path.lexists(new):
             try:
-                path.rename(new)
+                retry(path.rename, new)
             except OSError as error:
                 if error.errno != errno.EXDEV or not is_folder(path):
                     raise
@@ -149,13 +149,13 @@ def move_contents(
         if not (is_folder(path) and is_folder(new)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new))
         move_contents(path, new)
-        path.rmdir()
+        retry(path.rmdir)
 
 
 def remove_file(path: Path) -> None:
     """Remove a file or a link. Ignore errors."""
     with suppress(OSError):
-        path.unlink(missing_ok=True)
+        retry(path.unlink, missing_ok=True)
 
 
 def remove_path(path: Path) -> None:
@@ -165,11 +165,14 @@ def remove_path(path: Path) -> None:
 
     with suppress(OSError):
         if is_link(path) and isdir(path) and os.name == "nt":
-            path.rmdir()
+            retry(path.rmdir)
         elif not is_folder(path):
-            path.unlink(missing_ok=True)
+            retry(path.unlink, missing_ok=True)
         elif not find_mounts(path):
             try:
+                with suppress(OSError):
+                    retry(shutil.rmtree, path)
+                # Remove the other files if one cannot be removed.
                 shutil.rmtree(path, ignore_errors=True)
             except RecursionError:
                 # A wheel can have a deeper tree than Python's recursion limit.

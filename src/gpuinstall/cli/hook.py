@@ -18,6 +18,7 @@ from gpuinstall.base.files import (
     parse_ini,
     read_raw,
     real_path,
+    retry,
     write_atomically,
 )
 from gpuinstall.base.request import Request
@@ -89,7 +90,7 @@ def hook_command(options: CommandOptions, tool: str) -> Outcome:
         _write_configuration(file, after, before)
     if options.remove:
         if tool == "pip" and _is_constraints_file(file.with_name(CONSTRAINTS_NAME)):
-            file.with_name(CONSTRAINTS_NAME).unlink()
+            retry(file.with_name(CONSTRAINTS_NAME).unlink)
         with suppress(OSError):  # the folder contains other files
             file.parent.rmdir()
     data = {
@@ -261,7 +262,7 @@ def _write_configuration(
             hint="Run it again",
         )
     if not after:
-        file.unlink()
+        retry(file.unlink)
         return
     # The new text can contain a login from another file.
     is_private = has_login(after) and not has_login(before)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import JOURNAL, KEPT, WORK
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import convert_write_errors
+from gpuinstall.base.files import convert_write_errors, retry
 from gpuinstall.base.removal import (
     find_mounts,
     is_link,
@@ -104,7 +104,7 @@ def discard(folder: Path, discarded: Path) -> Path:
     """
     if not discarded.is_relative_to(folder):
         try:
-            folder.rename(discarded)
+            retry(folder.rename, discarded)
         except OSError as error:
             if error.errno not in {errno.EXDEV, errno.EBUSY}:
                 raise

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import parse_toml, read_document, write_atomically
+from gpuinstall.base.files import (
+    parse_toml,
+    read_document,
+    retry,
+    write_atomically,
+)
 from gpuinstall.base.text import checksum, format_guard, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import find_owning_application
@@ -154,7 +159,7 @@ def update_uv_guard(environment: Path) -> Path | None:
     lines = read_guard_lines(environment)
     # uv reads only one file, and uv.toml would hide the settings in pyproject.toml.
     if not lines or _has_uv_table(application.root):
-        settings.unlink(missing_ok=True)
+        retry(settings.unlink, missing_ok=True)
         return None
     constraints = "".join(f"    {json.dumps(line)},\n" for line in lines)
     text = f"constraint-dependencies = [\n{constraints}]\n"

@@ -14,7 +14,12 @@ from os.path import exists
 
 from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import convert_write_errors, try_lock, write_atomically
+from gpuinstall.base.files import (
+    convert_write_errors,
+    retry,
+    try_lock,
+    write_atomically,
+)
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
@@ -218,7 +223,7 @@ def _try_acquire(place: EnvironmentPaths, reporter: Reporter) -> int | None:
         return None
     try:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(place.lock_file, flags, 0o666)
+        descriptor = retry(os.open, place.lock_file, flags, 0o666)
     except FileNotFoundError:
         # Another command removed the folder at this point.
         return None

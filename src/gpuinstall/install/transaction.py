@@ -26,6 +26,7 @@ from gpuinstall.base.files import (
     move_file,
     read_document,
     real_path,
+    retry,
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
@@ -136,7 +137,7 @@ def _write_journal(change: Change) -> None:
         for name in sorted({*change.names, *journal.own}):
             _link(place.root / name, previous_files(place.scratch) / name)
         write_journal(journal, place, place.scratch)
-        place.scratch.rename(place.current_change)
+        retry(place.scratch.rename, place.current_change)
         sync_folder(place.work)
 
 
@@ -174,7 +175,7 @@ def _apply(change: Change) -> list[str]:
             _clear_path(place, name, change.removed)
             move_file(change.added[name], place.root / name)
         else:
-            (place.root / name).unlink(missing_ok=True)
+            retry((place.root / name).unlink, missing_ok=True)
     _remove_leftovers(place, change.names)
     return saved
 
@@ -318,7 +319,7 @@ def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
         return
     if is_journal(place.last_change):
         _discard(place.last_change, place)
-    place.current_change.rename(place.last_change)
+    retry(place.current_change.rename, place.last_change)
     sync_folder(place.work)
 
 
@@ -380,7 +381,7 @@ def recover(
     with _convert_file_errors(place):
         if is_damaged(place.current_change):
             aside = place.work / f"damaged-{os.urandom(4).hex()}"
-            place.current_change.rename(aside)
+            retry(place.current_change.rename, aside)
             text = f"{aside} (an interrupted change with a damaged journal)"
             reporter.notice("Kept", text)
             return
@@ -561,7 +562,7 @@ def _restore_file(
         return False
     if name in new:
         if is_present:
-            path.unlink()
+            retry(path.unlink)
         return True
     _clear_path(place, name, new)
     if is_folder(path) or not isdir(path.parent):
@@ -607,14 +608,14 @@ def _finish_rebuild(
         if os.path.lexists(source / _FIRST) and os.path.lexists(place.root / _FIRST):
             # Another tool created this environment in the meantime.
             if is_restored:
-                leaving.rename(replaced)
+                retry(leaving.rename, replaced)
             elif not journal.is_from_previous:
                 remove_path(source)
             _keep_and_report(place, journal, reporter)
             return False
         place.root.mkdir(parents=True, exist_ok=True)
         move_contents(source, place.root, last=_FIRST)
-        source.rmdir()
+        retry(source.rmdir)
     if not is_restored:
         _publish_or_warn(place, journal, reporter)
         if any(replaced.iterdir()):
@@ -676,7 +677,7 @@ def _keep_and_report(
         raise create_path_error({place.previous: f"{place.previous} {reason}"})
     if not os.path.lexists(replaced / ".gitignore"):
         (replaced / ".gitignore").write_text(_GITIGNORE)
-    replaced.rename(place.previous)
+    retry(replaced.rename, place.previous)
     _keep_journal(place, journal)
 
 
@@ -726,18 +727,18 @@ def _exchange(place: EnvironmentPaths, new: Path, journal: Journal) -> None:
     """Move the files of an environment into the journal of a rebuild."""
     import shutil  # slow to import
 
-    place.scratch.rename(place.current_change)
+    retry(place.scratch.rename, place.current_change)
     leaving = _leaving_files(place.current_change)
     if is_folder(place.root):
         shutil.copystat(place.root, leaving)
         configuration = place.root / _FIRST
         if os.path.lexists(configuration):
-            configuration.rename(leaving / _FIRST)
+            retry(configuration.rename, leaving / _FIRST)
         move_contents(place.root, leaving, kept=KEPT)
     if not journal.is_from_previous:
-        new.rename(_find_new_files(place, journal))
+        retry(new.rename, _find_new_files(place, journal))
     # From now on, a killed change is completed.
-    leaving.rename(replaced_environment(place.current_change))
+    retry(leaving.rename, replaced_environment(place.current_change))
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:

@@ -5,11 +5,12 @@ import stat
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
-from gpuinstall.base import owners
+from gpuinstall.base import files, owners
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
@@ -211,3 +212,40 @@ def test_file_on_another_file_system_is_replaced(tmp_path):
         write_atomically(venv / "marker", "new", tmp_path)
         assert [path.read_text() for path in venv.iterdir()] == ["new"]
     assert {path.name for path in tmp_path.iterdir()} == {"venv"}
+
+
+def test_file_in_use_on_windows_is_replaced_later(monkeypatch):
+    refusals = [PermissionError(13, "Access is denied")] * 3
+
+    def replace():
+        if refusals:
+            raise refusals.pop()
+        return "replaced"
+
+    with pytest.raises(PermissionError):
+        files.retry(replace)
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt"))
+    assert files.retry(replace) == "replaced"
+
+
+def test_other_errors_are_not_retried(monkeypatch):
+    tried = []
+
+    def remove():
+        tried.append(1)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt"))
+    with pytest.raises(FileNotFoundError):
+        files.retry(remove)
+    assert len(tried) == 1
+
+
+def test_retries_end_after_some_seconds(monkeypatch):
+    def replace():
+        raise PermissionError(13, "Access is denied")
+
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(files, "RETRY_S", 0.1)
+    with pytest.raises(PermissionError):
+        files.retry(replace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,8 @@ NOTICE_AFTER = 3.0
 """Seconds before a slow driver query is reported."""
 _WINDOWS_EXCEPTION = 0x80000000
 """The lowest exit status of a crashed process on Windows."""
+_WINDOWS_ABORT = 3 if os.name == "nt" else None
+"""The exit status after ``abort`` on Windows."""
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """The error numbers if the system cannot start more processes."""
 _TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
@@ -114,7 +117,8 @@ def classify_fault(finished: Finished) -> str:
 def is_crash(finished: Finished) -> bool:
     """Return whether a fault in a child's code ended it."""
     status = finished.status or 0
-    return status >= _WINDOWS_EXCEPTION or format_signal(-status) in _CRASH_SIGNALS
+    is_exception = status >= _WINDOWS_EXCEPTION or status == _WINDOWS_ABORT
+    return is_exception or format_signal(-status) in _CRASH_SIGNALS
 
 
 def describe_limits() -> str:

@@ -33,7 +33,7 @@ from ctypes import (
 # Type checkers recognize this name. Importing typing would slow each start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
     Answer = dict[str, Any]
 
@@ -42,6 +42,9 @@ WSL_LIBRARY = "/usr/lib/wsl/lib/libcuda.so.1"
 
 COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
+
+CRASHED = 0xC0000005 - 2**32
+"""The exit status after an access violation on Windows."""
 
 LACKING = -1
 """The result of calling a libcuda function that this driver lacks."""
@@ -74,7 +77,10 @@ class Cuda:
         function = getattr(self._library, call, None)
         if function is None:
             return LACKING
-        return int(function(*arguments))
+        try:
+            return int(function(*arguments))
+        except OSError as error:
+            end_after_crash(error)
 
     def __call__(self, call: str, *arguments: object) -> None:
         """Call a libcuda function, and raise CudaError if it fails."""
@@ -104,6 +110,13 @@ class Cuda:
         """Return the bytes that a function of libcuda writes, or None."""
         buffer = create_string_buffer(size)
         return None if self.status(call, buffer, *arguments) else buffer.raw
+
+
+def end_after_crash(error: OSError) -> NoReturn:
+    """End this process after a crash that ctypes on Windows catches."""
+    sys.stderr.write(f"{error}\n")
+    sys.stderr.flush()
+    os._exit(CRASHED)
 
 
 def load_library() -> ctypes.CDLL:

@@ -48,6 +48,14 @@ STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 def main() -> None:
     """Query NVML for the facts that the selection of builds requires."""
     os.dup2(2, 1)
+    try:
+        write_facts()
+    except OSError as error:
+        import_module("libcuda_child").end_after_crash(error)
+
+
+def write_facts() -> None:
+    """Write each fact as soon as NVML returns it."""
     if load_binding() and initialize():
         cuda = query(nvml.nvmlSystemGetCudaDriverVersion)
         write_line(

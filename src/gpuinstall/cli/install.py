@@ -82,6 +82,8 @@ _EXCLUDED_BY_INTO = (
     "dry_run",
     "upgrade",
     "upgrade_packages",
+    "reinstall",
+    "reinstall_packages",
     "replace",
     "discard_previous",
 )
@@ -104,7 +106,12 @@ def install_command(options: CommandOptions) -> Outcome:
         python = find_trusted_interpreter(options, named)
         with options.open_project() as project:
             project.reporter.step("Machine", format_machine(project.machine))
-            selected = InstallOptions(python=python, attempts=1)
+            selected = InstallOptions(
+                python=python,
+                attempts=1,
+                reinstall=options.reinstall,
+                reinstalled=options.reinstall_packages,
+            )
             if options.dry_run:
                 return _report_dry_run(dry_run(project, selected))
             done = install(project, selected)
@@ -195,6 +202,8 @@ def _install_changed_request(
         discard_previous=options.discard_previous,
         upgrade=options.upgrade and not named,
         moving=tuple(sorted(named)),
+        reinstall=options.reinstall,
+        reinstalled=options.reinstall_packages,
     )
     return _install(project, options, selected)
 
@@ -352,6 +361,8 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     "venv",
     "target",
     "wheels",
+    "reinstall",
+    "reinstall_packages",
     "dry_run",
     "replace",
     "discard_previous",
@@ -381,6 +392,8 @@ def sync_command(options: CommandOptions) -> Outcome:
             locked=own_lock,
             target=str(selected_target) if selected_target else None,
             attempts=1,
+            reinstall=options.reinstall,
+            reinstalled=options.reinstall_packages,
             replace=options.replace,
             discard_previous=options.discard_previous,
         )

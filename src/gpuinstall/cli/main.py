@@ -51,8 +51,6 @@ _OTHER_WORDS = {
     "--check": "gpuinstall lock check",
     "--gpu": "Use plan --gpu, or lock --gpu, for another machine",
     "--no-cache": "export UV_NO_CACHE=1   # then run it again",
-    "--reinstall": "gpuinstall sync   # reinstalls packages with missing or changed files\n"
-    "gpuinstall env remove && gpuinstall sync   # reinstalls all packages",
     "--wheels": "Use sync --wheels, or --find-links DIR instead",
     "--project": "Run it in that folder, or with --venv DIR",
     "version": "gpuinstall --version",

@@ -219,6 +219,10 @@ class CommandOptions:
     upgrade_packages: tuple[str, ...] = _define_list_option(
         "--upgrade-package NAME", "Upgrade only this package (repeatable)."
     )
+    reinstall: bool = _define_option("--reinstall", "Reinstall all packages.")
+    reinstall_packages: tuple[str, ...] = _define_list_option(
+        "--reinstall-package NAME", "Reinstall only this package (repeatable)."
+    )
     replace: bool = _define_option(
         "--replace",
         "Replace an environment that gpuinstall did not create.",

@@ -82,7 +82,7 @@ def verify_command(options: CommandOptions) -> Outcome:
         if problem.code == "visible-devices-hide-gpus":
             options.terminal.warn(problem.message)
     check_finished(folder)
-    _warn_about_damage(folder, options.terminal)
+    _warn_about_damage(folder, options.terminal, is_deep=options.deep)
     measured: tuple[Device, ...] = ()
     verdict = verify_environment(
         target,
@@ -115,13 +115,20 @@ def _adopt_if_passed(venv: Path, verdict: Verdict) -> None:
         record_environment(venv, existing.marker.id, is_created=is_created)
 
 
-def _warn_about_damage(venv: Path, terminal: Terminal) -> None:
-    """Warn about damaged files that the kernels may not load."""
+def _warn_about_damage(venv: Path, terminal: Terminal, *, is_deep: bool) -> None:
+    """Warn about damaged files that the kernels may not load.
+
+    Args:
+        venv: The environment.
+        terminal: Receives the warnings.
+        is_deep: Whether to compare the files of all packages with RECORD.
+    """
     messages = []
     if is_configuration_lost(venv):
         messages.append(f"{venv / 'pyvenv.cfg'} is empty")
-    damage = find_damage(read_packages(packages_folders(venv)))
-    messages += [one.message for one in damage]
+    if is_deep:
+        damage = find_damage(read_packages(packages_folders(venv)))
+        messages += [one.message for one in damage]
     for message in messages:
         terminal.warn(message)
     if messages:

@@ -175,9 +175,9 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report packages with missing, truncated, or edited files.
+    """Report packages with missing, truncated, or modified files.
 
-    Damage to the torch family or its dependencies is a blocking problem.
+    Missing and truncated files of the torch family or its dependencies are a blocking problem.
     """
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
@@ -188,23 +188,20 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
             needed.add(canonicalize_name(requirement.name))
     for damage in find_damage(evidence.packages):
         package = damage.package
-        is_edited = damage.kind == "edited"
-        fixes = evidence.reinstall(
-            package,
-            is_in_cache=damage.is_in_cache,
-            note="overwrites your edits" if is_edited else "",
-        )
-        # Sync restores missing files, but keeps edits.
-        if evidence.lock and not is_edited:
-            sync = environment_advice(evidence.venv, "sync", place=evidence.folder)
-            fixes = (sync,)
+        is_modified = damage.kind == "modified"
+        note = "overwrites your edits" if is_modified else ""
+        fixes = evidence.reinstall(package, is_in_cache=damage.is_in_cache, note=note)
+        if evidence.lock:
+            words = ("sync", "--reinstall-package", package.name)
+            sync = environment_advice(evidence.venv, *words, place=evidence.folder)
+            fixes = (replace(sync, note=note),)
         yield evidence.fault(
-            "files-edited" if is_edited else "files-lost",
+            "no-record" if damage.kind == "no-record" else f"files-{damage.kind}",
             damage.message,
             why=_cause(damage),
-            entry="F167" if package.name == "torch" and not is_edited else None,
+            entry="F167" if package.name == "torch" and not is_modified else None,
             fixes=fixes,
-            blocking=package.name in needed and not is_edited,
+            blocking=package.name in needed and not is_modified,
         )
 
 
@@ -212,11 +209,13 @@ def _cause(damage: Damage) -> str:
     match damage.kind:
         case "no-record":
             return f"{_POWER_CUT}; more of its files may be empty"
-        case "lost":
-            return "they were removed or truncated after the installation"
-        case "edited" if damage.is_in_cache:
+        case "missing":
+            return "they were removed after the installation"
+        case "truncated":
+            return "they were shortened after the installation"
+        case "modified" if damage.is_in_cache:
             return "the edit also changed uv's cache and other environments, which share the file"
-        case "edited":
+        case "modified":
             return "you or another program edited it"
 
 

@@ -53,7 +53,13 @@ from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
-DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
+DAMAGE = {
+    "configuration-lost",
+    "files-missing",
+    "files-truncated",
+    "no-record",
+    "requirement-unmet",
+}
 """Codes of problems that explain every failed check."""
 
 

@@ -32,6 +32,7 @@ from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import RUNNING_PYTHON
+from gpuinstall.environments.stamp import read_file_stamp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,8 @@ class Marker(Value):
     verdict: dict[str, Any]
     packages: Mapping[str, str] = {}
     """The installed versions of the locked packages."""
+    records: Mapping[str, str] = {}
+    """The size, time, inode, and SHA-256 of each locked package's RECORD."""
     is_for_cpu: bool = False
     """Whether the user requested a CPU build."""
     scripts: Mapping[str, str] = {}
@@ -89,6 +92,29 @@ class Marker(Value):
         body = {"schema": MARKER_SCHEMA, **write_object(self)}
         document = json.dumps(body, indent=2)
         write_atomically(venv / NAME, f"{document}\n", scratch)
+
+
+def stamp_records(
+    packages: Iterable[InstalledPackage], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the size, time, inode, and SHA-256 of each package's RECORD.
+
+    The digest is the same in a copy of the environment.
+
+    Args:
+        packages: The packages. Packages with a missing or empty RECORD are omitted.
+        known: Earlier results, whose digest is valid unless the file changed.
+    """
+    stamps = {}
+    for package in packages:
+        file = package.record / "RECORD"
+        size, changed_ns, inode = read_file_stamp(str(file))
+        status = f"{size} {changed_ns} {inode}"
+        earlier, _, digest = known.get(package.name, "").rpartition(" ")
+        if size:
+            digest = digest if earlier == status else file_sha256(file)
+            stamps[package.name] = f"{status} {digest}"
+    return stamps
 
 
 def compute_script_digests(venv: Path) -> dict[str, str]:

@@ -20,7 +20,6 @@ from gpuinstall.install.state import (
     InstallState,
     check_folder,
     check_lock_files,
-    compare_all_files,
     inspect_environment,
     is_created_from,
 )
@@ -74,11 +73,6 @@ def lock_state(
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             project = reread_project(project)
             state = read_state(project, options, again=True)
-        if state.existing.lock and not state.existing.is_compared:
-            existing = compare_all_files(state.existing)
-            state = check_lock_files(replace(state, existing=existing))
-            if state.action is Action.BUILD:
-                check_rights(place, is_replaced=options.replace)
         report_changed_packages(state.existing, project.reporter)
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)
@@ -86,8 +80,8 @@ def lock_state(
 
 
 def report_changed_packages(existing: ExistingEnvironment, reporter: Reporter) -> None:
-    """Report the packages that another tool changed or damaged."""
-    changed = {**existing.changed_versions, **existing.damaged}
+    """Report the packages that another tool changed."""
+    changed = existing.changed_packages
     if changed and existing.paths.is_managed:
         text = f"{join_names([*changed.values()])}; restoring the locked versions"
         reporter.step("Changed", text)

@@ -27,6 +27,7 @@ from gpuinstall.environments.environment import (
     format_project,
     package_versions,
     read_marker,
+    stamp_records,
 )
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -237,7 +238,7 @@ def _select(
     if not existing.is_verified:
         return selected, fit
     # A torch that the change keeps is already verified.
-    if "torch" in package_change(existing, fit).comes:
+    if "torch" in package_change(existing, fit, state.options).comes:
         checked = run_state_preflight(state, project)
         if checked.lock_request.machine != state.lock_request.machine:
             return select_lock(checked, project)
@@ -472,6 +473,10 @@ def _verify(
             name: versions[name] for name in sorted(versions.keys() & lock.names)
         },
         is_for_cpu=lock.record.asked == "cpu",
+        records=stamp_records(
+            (package for package in packages if package.name in lock.names),
+            previous.records if previous else {},
+        ),
         has_pip="pip" in versions,
         project=format_project(planned.existing.paths),
         scripts=previous.scripts if previous else compute_script_digests(place.venv),

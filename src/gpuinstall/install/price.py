@@ -224,7 +224,7 @@ def plan_installation(
     existing = state.existing
     if state.is_installed:
         return PlannedInstallation(state, fit, state.action)
-    change = package_change(existing, fit)
+    change = package_change(existing, fit, state.options)
     action = state.find_action(fit)
     if not existing.paths.is_managed:
         is_unchanged = state.is_guarded and not change.comes

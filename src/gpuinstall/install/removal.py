@@ -138,7 +138,6 @@ def remove_cache() -> list[Path]:
     for name in (
         "hashes",
         "hosts",
-        "intact",
         "learned",
         "pages",
         "stamps",

@@ -23,19 +23,12 @@ from gpuinstall.base.removal import (
     is_folder,
     tree_size,
 )
-from gpuinstall.base.requirement import marker_environment
+from gpuinstall.base.requirement import marker_environment, normalize_name
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.environments.damage import (
-    Damage,
-    Hashing,
-    find_damage,
-    has_same_folders,
-    remember_folders,
-)
 from gpuinstall.environments.environment import (
     Marker,
     describe_changed_packages,
@@ -44,6 +37,7 @@ from gpuinstall.environments.environment import (
     package_versions,
     read_marker,
     read_python_version,
+    stamp_records,
 )
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import format_undo_command
@@ -112,12 +106,22 @@ class InstallOptions(Value):
     """Whether a rebuild may remove the previous environment."""
     upgrade: bool = False
     """Whether to upgrade all packages."""
+    reinstall: bool = False
+    """Whether to reinstall all packages."""
+    reinstalled: tuple[str, ...] = ()
+    """The packages to reinstall."""
     moving: tuple[str, ...] = ()
     """The packages to upgrade."""
     attempts: int = ATTEMPTS
     """The maximum number of builds to try if kernels fail."""
     catalog: Catalog | None = None
     """The torch builds to select from. None: the project's catalog."""
+
+    def select_reinstalled(self, names: Collection[str]) -> frozenset[str]:
+        """Return the locked packages that must be reinstalled."""
+        if self.reinstall:
+            return frozenset(names)
+        return frozenset(map(normalize_name, self.reinstalled)).intersection(names)
 
 
 class ExistingEnvironment(Value):
@@ -142,12 +146,11 @@ class ExistingEnvironment(Value):
     """The lock files in the project folder."""
     stamp: Stamp | None = None
     """The last verification on this machine, if it is still valid."""
-    damaged: Mapping[str, str] = {}
-    """Messages about damaged packages of the lock file, by name."""
-    is_compared: bool = False
-    """Whether all files were compared with RECORD, not only folders' times."""
-    truncated: frozenset[str] = frozenset()
-    """The damaged packages that may also be damaged in uv's cache."""
+    faults: Mapping[str, str] = {}
+    """Messages about locked packages that another tool reinstalled, by name.
+
+    Packages that are installed twice or lack RECORD are included.
+    """
     lacks_pip: bool = False
     """Whether another tool removed pip."""
     misplaced_projects: frozenset[str] = frozenset()
@@ -177,14 +180,11 @@ class ExistingEnvironment(Value):
 
     @cached_property
     def intact_lock(self) -> Lock | None:
-        """The environment's lock file, if all locked packages are undamaged.
+        """The environment's lock file, if no locked package was changed.
 
         Packages that are not locked belong to the user.
         """
-        if not self.has_python or self.damaged:
-            return None
-        is_whole = self.locked_versions.items() <= self.versions.items()
-        return self.lock if is_whole else None
+        return self.lock if self.has_python and not self.changed_packages else None
 
     @property
     def locked_versions(self) -> Mapping[str, str]:
@@ -196,9 +196,8 @@ class ExistingEnvironment(Value):
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied
-        changed = {**self.damaged, **self.changed_versions}
-        texts = (text for name, text in changed.items() if is_tied(name))
-        return next(texts, "")
+        texts = self.changed_packages.items()
+        return next((text for name, text in texts if is_tied(name)), "")
 
     def check_unchanged(self) -> None:
         """Check that torch and the packages of the same build are unchanged.
@@ -258,10 +257,11 @@ class ExistingEnvironment(Value):
         """The installed packages that are in no lock file."""
         return self.versions.keys() - self.locked_versions.keys()
 
-    @property
-    def changed_versions(self) -> dict[str, str]:
-        """Messages about changed locked packages, by package name."""
-        return describe_changed_packages(self.versions, self.locked_versions)
+    @cached_property
+    def changed_packages(self) -> dict[str, str]:
+        """Messages about locked packages that another tool changed, by name."""
+        versions = describe_changed_packages(self.versions, self.locked_versions)
+        return {**self.faults, **versions}
 
 
 def inspect_environment(
@@ -282,15 +282,6 @@ def inspect_environment(
         return ExistingEnvironment(paths, is_empty=is_vacant(venv))
     packages = read_packages(paths.find_packages_folders())
     lock = read_environment_lock(venv)
-    locked = [package for package in packages if package.name in marker.packages]
-    # If the lock file differs from the marker, a change may have been interrupted.
-    hashing = Hashing.NONE if lock else Hashing.ALL
-    damaged, truncated = dict[str, str](), frozenset[str]()
-    is_compared = not (lock and has_same_folders(venv, locked))
-    if is_compared:
-        damaged, truncated = _find_damaged(locked, hashing, venv)
-        if not damaged:
-            remember_folders(venv, locked)
     misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
@@ -298,9 +289,7 @@ def inspect_environment(
         is_empty=False,
         marker=marker,
         lock=lock,
-        damaged=damaged,
-        is_compared=is_compared,
-        truncated=truncated,
+        faults=_find_faults(packages, marker, lock.addresses if lock else ()),
         lacks_pip=marker.has_pip and all(one.name != "pip" for one in packages),
         misplaced_projects=frozenset(misplaced),
         changed_projects=frozenset(changed),
@@ -326,57 +315,30 @@ def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     return newer
 
 
-def compare_all_files(existing: ExistingEnvironment) -> ExistingEnvironment:
-    """Return an environment after a comparison of all files with RECORD.
-
-    ``inspect_environment`` may compare only the times of folders.
-    """
-    locked = existing.find_packages(existing.locked_versions)
-    damaged, truncated = _find_damaged(locked, Hashing.NONE, existing.paths.venv)
-    return replace(existing, damaged=damaged, truncated=truncated)
-
-
-def _find_damaged(
-    packages: Collection[InstalledPackage], hashing: Hashing, venv: Path
-) -> tuple[dict[str, str], frozenset[str]]:
-    """Find packages that are installed twice or lack files, such as RECORD.
+def _find_faults(
+    packages: Iterable[InstalledPackage], marker: Marker, addresses: Collection[str]
+) -> dict[str, str]:
+    """Return messages about locked packages that another tool reinstalled.
 
     Args:
-        packages: The packages.
-        hashing: The files to hash.
-        venv: The environment.
-
-    Returns:
-        Messages by name, and the names of packages that may also be damaged in uv's cache.
+        packages: The installed packages.
+        marker: The marker, which has the RECORDs of the last change.
+        addresses: Packages from a folder or a repository, whose builds differ.
     """
-    copies = Counter(package.name for package in packages)
-    damaged = {}
-    truncated = set()
-    for package in packages:
-        if copies[package.name] > 1:
-            damaged[package.name] = f"{package.name} is installed twice"
-        elif file_size(package.record / "RECORD") < 0:
-            damaged[package.name] = f"{package.name} {package.version} has no RECORD"
-    intact = [package for package in packages if package.name not in damaged]
-    for loss in find_damage(intact, hashing):
-        if _is_behind_link(loss, venv):
-            continue
-        damaged.setdefault(loss.package.name, loss.message)
-        if loss.is_in_cache:
-            truncated.add(loss.package.name)
-    return damaged, frozenset(truncated)
-
-
-def _is_behind_link(loss: Damage, venv: Path) -> bool:
-    """Return whether a package's missing files are behind a link or mount.
-
-    Such a package is not damaged, because the user created the link or mount.
-    """
-    from gpuinstall.install.file_change import find_way_outside
-
-    site = loss.package.record.parent
-    files = [os.path.relpath(site / file, venv) for file in loss.files]
-    return find_way_outside(venv, files) is not None
+    locked = [package for package in packages if package.name in marker.packages]
+    copies = Counter(package.name for package in locked)
+    records = stamp_records(locked, marker.records)
+    faults = {}
+    for package in locked:
+        name = package.name
+        digest = marker.records.get(name, "").rpartition(" ")[2]
+        if copies[name] > 1:
+            faults[name] = f"{name} is installed twice"
+        elif name not in records:
+            faults[name] = f"{name} {package.version} has no RECORD"
+        elif digest and name not in addresses and not records[name].endswith(digest):
+            faults[name] = f"{name} {package.version} was reinstalled by another tool"
+    return faults
 
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
@@ -526,30 +488,36 @@ class PackageChange(Value):
     """The packages that are only in the previous lock file."""
     is_rebuild: bool = False
     """Whether a new environment is built."""
-    refreshed: frozenset[str] = frozenset()
-    """Packages to download again, because uv's cache may be damaged."""
 
 
-def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> PackageChange:
+def package_change(
+    existing: ExistingEnvironment,
+    fit: CompatibleLock,
+    options: InstallOptions,
+) -> PackageChange:
     """Return the packages to install and remove to match a lock file.
 
     Args:
         existing: The environment.
         fit: The lock file and its plan.
+        options: The packages to reinstall.
     """
     from gpuinstall.install.file_change import find_recorded_files, find_shared_files
 
     marker, new = existing.marker, fit.lock
+    reinstalled = options.select_reinstalled(new.names)
     if not existing.paths.is_managed:
         there = existing.versions.items()
-        return PackageChange(frozenset(dict(new.all_versions.items() - there)))
+        return PackageChange(
+            reinstalled | dict(new.all_versions.items() - there).keys()
+        )
     anew = PackageChange(new.names, is_rebuild=True)
     if not marker or not existing.has_python or marker.python != fit.choice.python:
         return anew
-    unchanged = set(_unchanged_packages(existing, new))
-    unchanged -= existing.damaged.keys()
+    unchanged = set(_unchanged_packages(existing, new)) - reinstalled
+    unchanged -= existing.faults.keys()
     own = set(marker.packages)
-    if existing.lock and any(map(load_catalog().is_tied, existing.changed_versions)):
+    if existing.lock and any(map(load_catalog().is_tied, existing.changed_packages)):
         # Packages of two builds can share folders, such as nvidia-cudnn-cu13 and nvidia-cudnn-cu12.
         tied = set(filter(load_catalog().is_tied, {*new.names, *existing.versions}))
         unchanged -= tied
@@ -564,13 +532,16 @@ def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> Packag
     old_packages = existing.find_packages(goes)
     files = find_recorded_files(old_packages, existing.paths.root)
     comes |= find_shared_files(existing.paths, old_packages, files).keys() & new.names
-    return PackageChange(comes, frozenset(goes), refreshed=existing.truncated & comes)
+    return PackageChange(comes, frozenset(goes))
 
 
 def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[str]:
-    """Yield the packages whose installed files match the lock file."""
+    """Yield the packages whose installed version and build are locked."""
     lock = existing.lock
-    if lock and lock.record.build_files_digest == new.record.build_files_digest:
+    if lock is None:
+        # An interrupted change whose journal is damaged replaced the lock file.
+        return
+    if lock.record.build_files_digest == new.record.build_files_digest:
         for name, address in new.addresses.items() & lock.addresses.items():
             # uv would rebuild the same editable project.
             if address.startswith("-e ") and name not in existing.changed_projects:
@@ -578,7 +549,7 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
     for name, version in existing.versions.items():
         if version != new.all_versions.get(name):
             continue
-        if lock and name in existing.locked_versions:
+        if name in existing.locked_versions:
             # Packages from a folder or a repository have no hash and may have changed.
             if lock.find_hashes(name) & new.find_hashes(name):
                 yield name
@@ -625,6 +596,8 @@ class InstallState(Value):
             return Action.BUILD
         existing = self.existing
         if self.names_folder or existing.changed_projects or existing.lacks_pip:
+            return Action.BUILD
+        if self.options.select_reinstalled(fit.lock.names):
             return Action.BUILD
         # Kernels can run only on a machine with the GPUs.
         stamp = self.existing.stamp

@@ -18,8 +18,8 @@ from gpuinstall.base.environment_paths import (
     relative_prefix,
 )
 from gpuinstall.base.errors import InstallationError, LockError
-from gpuinstall.base.files import real_path, write_atomically
-from gpuinstall.base.removal import remove_path
+from gpuinstall.base.files import leads_outside, real_path, write_atomically
+from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.requirement import is_http_url
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names
@@ -41,6 +41,7 @@ from gpuinstall.environments.ownership import (
 from gpuinstall.environments.packages import (
     InstalledPackage,
     find_required_names,
+    find_written_files,
     read_packages,
 )
 from gpuinstall.install.price import (
@@ -319,15 +320,7 @@ def _check_files(
     place = planned.existing.paths
     names = planned.change.comes
     staging = place.staging
-    packages = read_packages(packages_folders(staging))
-    for loss in find_damage(packages):
-        clean = join_command((uv.uv(), "cache", "clean", loss.package.name))
-        raise InstallationError(
-            "cache-damaged",
-            loss.message,
-            why="uv's cache has the same file, because environments share its files",
-            hint=f"{clean}   # then run it again",
-        )
+    packages = _replace_damaged(planned, project)
     new = tuple(package for package in packages if package.name in names)
     for package in new:
         fault = find_misplaced_file(package, staging)
@@ -348,12 +341,55 @@ def _check_files(
         )
     # uv installs in parallel. Reinstall packages with shared files in order.
     for locked in planned.fit.lock.pylock.packages:
-        if _is_staging_relocatable(place) and locked.name in overlapping & names:
-            # With --reinstall, uv would download it again.
-            command = uv.pip_command("uninstall", interpreter(staging), locked.name)
-            run_uv(command, project.open_session())
+        if locked.name in overlapping & names:
+            _remove_staged([one for one in new if one.name == locked.name], staging)
             _unpack_into_staging({locked.name}, planned, project)
     return new
+
+
+def _replace_damaged(
+    planned: PlannedInstallation, project: Project
+) -> tuple[InstalledPackage, ...]:
+    """Compare the unpacked packages with RECORD, and replace damaged ones.
+
+    Environments and uv's cache can share files, so that an edit changes all of them.
+
+    Returns:
+        The packages in the staging folder.
+
+    Raises:
+        InstallationError: A package is damaged and cannot be downloaded again.
+    """
+    staging = planned.existing.paths.staging
+    packages = read_packages(packages_folders(staging))
+    damages = {damage.package: damage for damage in find_damage(packages)}
+    if not damages:
+        return packages
+    names = {package.name for package in damages}
+    clean = [str(uv.uv()), "cache", "clean", *sorted(names)]
+    session = project.open_session()
+    if not session.sourcing.offline:
+        run_uv(clean, session)
+        _remove_staged(damages, staging)
+        _unpack_into_staging(names, planned, project)
+        packages = read_packages(packages_folders(staging))
+    for damage in find_damage(packages):
+        raise InstallationError(
+            "cache-damaged",
+            damage.message,
+            why="uv's cache has the same file, because environments share its files",
+            hint=f"{join_command(clean)}   # then run it again with a network",
+        )
+    return packages
+
+
+def _remove_staged(packages: Iterable[InstalledPackage], staging: Path) -> None:
+    """Remove packages from the staging folder, so that uv installs them again."""
+    for package in packages:
+        for name in find_written_files(package, staging):
+            if not leads_outside(name):
+                remove_file(staging / name)
+        remove_path(package.record)
 
 
 def _unpack_all(planned: PlannedInstallation, project: Project) -> CompatibleLock:
@@ -430,7 +466,6 @@ def _unpack_into_staging(
         missing=planned.sizes.missing,
         heads=planned.heads,
         wheels=wheels,
-        damaged=planned.change.refreshed & set(names),
         unpacked=UNPACKED,
     )
     words = ["--no-deps", "--requirements", str(private_lock)]
@@ -440,15 +475,11 @@ def _unpack_into_staging(
     if wheels:
         # Lock files do not contain build requirements.
         words += ["--find-links", str(wheels)]
-    # uv's cache may contain the same damaged files.
-    refreshed = [*(planned.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.requested_folders:
-            # uv would reuse an earlier build of the folder.
-            refreshed.append(package.name)
-    for name in refreshed:
-        words += ["--refresh-package", name]
+            # uv would reuse an earlier build of the folder. It has no --refresh offline.
+            run_uv([str(uv.uv()), "cache", "clean", package.name], session)
     python = interpreter(place.staging)
     if not _is_staging_relocatable(place):
         # uv writes the interpreter's path into the scripts.

@@ -38,10 +38,10 @@ def test_intact_environment_has_no_findings(site):
 def test_missing_file_is_reported_with_a_reinstall_command(site):
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
-    assert (finding.code, finding.blocking) == ("files-lost", True)
+    assert (finding.code, finding.blocking) == ("files-missing", True)
     assert (
         finding.message
-        == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing or truncated: torch/__init__.py"
+        == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing: torch/__init__.py"
     )
     where = f"--python {site.venv}/bin/python --index https://download.pytorch.org/whl/cu126 --no-deps"
     assert (
@@ -59,7 +59,7 @@ def test_damage_outside_torch_is_not_blocking(site):
     site.add("rich", "14.0", "pygments")
     (site.folder / "rich" / "__init__.py").unlink()
     (finding,) = site.findings()
-    assert (finding.code, finding.blocking) == ("files-lost", False)
+    assert (finding.code, finding.blocking) == ("files-missing", False)
     assert [str(fix)[:40] for fix in finding.fixes] == [
         f"uv pip install --python {site.venv}"[:40]
     ]
@@ -74,7 +74,7 @@ def test_fix_for_truncated_package_cleans_cache_first(site):
     assert list(findings) == [
         f"{site.venv}/pyvenv.cfg is empty",
         "torch 2.14.1+cu126 is damaged: torch-2.14.1+cu126.dist-info/RECORD is empty",
-        "triton 3.5.0 is damaged: 1 of 1 files is missing or truncated: triton/__init__.py",
+        "triton 3.5.0 is damaged: 1 of 1 files is truncated: triton/__init__.py",
     ]
     configuration, torch, triton = findings.values()
     assert str(configuration.fixes[0]).startswith("uv venv --allow-existing --python ")
@@ -85,10 +85,10 @@ def test_fix_for_truncated_package_cleans_cache_first(site):
 def test_edited_package_file_is_not_blocking(site):
     (site.folder / "triton" / "__init__.py").write_text("y = 2  # mine")
     (finding,) = site.findings()
-    assert (finding.code, finding.blocking) == ("files-edited", False)
+    assert (finding.code, finding.blocking) == ("files-modified", False)
     assert (
         finding.message
-        == "triton 3.5.0 was edited after its installation: triton/__init__.py"
+        == "triton 3.5.0 was modified after its installation: triton/__init__.py"
     )
     assert str(finding.fixes[-1]).endswith("   # overwrites your edits")
 
@@ -126,7 +126,8 @@ def test_managed_environment_is_repaired_from_its_lock(site, tmp_path, monkeypat
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
-    assert finding.fix == f"gpuinstall sync --venv {site.venv}"
+    command = "gpuinstall sync --reinstall-package torch"
+    assert finding.fix == f"{command} --venv {site.venv}"
 
 
 def test_missing_requirement_is_installed_by_its_specifier(site):

@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.environments.damage import Hashing, find_damage
+from gpuinstall.environments.damage import find_damage, find_intact_files
 from gpuinstall.environments.packages import read_packages
 from tests.lab.environments import put_package
 from tests.lab.wheels import make_wheel
@@ -60,8 +60,8 @@ def library(venv):
     return next(venv.glob("lib/python*/site-packages/tool/core.so"))
 
 
-EDITED = "was edited after its installation: tool/core.so"
-CUT = "is damaged: 1 of 5 files is missing or truncated: tool/core.so"
+EDITED = "was modified after its installation: tool/core.so"
+CUT = "is damaged: 1 of 5 files is truncated: tool/core.so"
 CASES = {b"CODE": EDITED, b"my code": EDITED, b"": CUT, b"co": CUT}
 
 
@@ -89,7 +89,7 @@ def test_replaced_file_damages_only_its_environment(projects):
     file.unlink()
     file.write_bytes(b"mine")
     (found,) = damage(first)
-    assert (found.kind, found.is_in_cache) == ("edited", False)
+    assert (found.kind, found.is_in_cache) == ("modified", False)
     assert damage(second) == []
 
 
@@ -118,16 +118,32 @@ def test_file_shared_by_packages_is_not_damaged(projects):
         assert damage(venv) == []
 
 
-def test_missing_files_are_not_called_edited(tmp_path):
+def test_missing_truncated_and_modified_files_are_listed_apart(tmp_path):
     site = tmp_path / "lib/python3.12/site-packages"
-    files = {"tool/a.py": "a", "tool/b.py": "b", "../../../bin/tool": "t"}
+    files = {"tool/a.py": "a", "tool/b.py": "bb", "../../../bin/tool": "t"}
     put_package(site, "tool", files)
     (site / "tool/a.py").write_text("A")
+    (site / "tool/b.py").write_text("b")
     (tmp_path / "bin/tool").unlink()
-    lost = "1 of 4 files is missing or truncated: ../../../bin/tool"
-    for hashing in (Hashing.ALL, Hashing.NONE):
-        [found] = find_damage(read_packages([site]), hashing)
-        assert found.message == f"tool 1.0 is damaged: {lost}"
+    assert [one.message for one in find_damage(read_packages([site]))] == [
+        "tool 1.0 is damaged: 1 of 4 files is missing: ../../../bin/tool",
+        "tool 1.0 was modified after its installation: tool/a.py",
+        "tool 1.0 is damaged: 1 of 4 files is truncated: tool/b.py",
+    ]
+
+
+def test_link_to_an_equal_file_is_not_a_modification(tmp_path):
+    site = tmp_path / "lib/python3.12/site-packages"
+    put_package(site, "tool", {"tool/a.py": "a", "tool/b.py": "b"})
+    for name, text in (("a", "a"), ("b", "mine")):
+        (tmp_path / name).write_text(text)
+        (site / f"tool/{name}.py").unlink()
+        (site / f"tool/{name}.py").symlink_to(tmp_path / name)
+    packages = read_packages([site])
+    assert [one.files for one in find_damage(packages)] == [("tool/b.py",)]
+    folder = "lib/python3.12/site-packages/tool"
+    names = {f"{folder}/a.py", f"{folder}/b.py"}
+    assert find_intact_files(packages, tmp_path, names) == {f"{folder}/a.py"}
 
 
 @pytest.mark.parametrize("row", ["tool/b.py", '"tool/b.py",,,'])
@@ -137,5 +153,5 @@ def test_malformed_row_of_record_is_damage(tmp_path, row):
     record.write_text(f"{row}\n{record.read_text()}")
     [package] = read_packages([tmp_path])
     assert "tool/a.py" in {file.path for file in package.read_record()}
-    [found] = find_damage([package], Hashing.NONE)
+    [found] = find_damage([package])
     assert found.message.endswith("dist-info/RECORD has malformed rows")

@@ -1,7 +1,5 @@
 import json
-import os
 import shutil
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,16 +7,16 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, LockError, UsageError
-from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import read_marker, stamp_records
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import record_environment
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.state import (
+    InstallOptions,
     check_folder,
     check_previous,
-    compare_all_files,
     inspect_environment,
     package_change,
 )
@@ -55,11 +53,11 @@ def test_packages_changed_by_other_tools_are_reported(paths):
     write_files(site / "cowsay-6.1.dist-info", "METADATA")
     existing = inspect_environment(paths)
     existing.check_ownership()
-    assert (existing.added, existing.changed_versions) == ({"cowsay"}, {})
+    assert (existing.added, existing.changed_packages) == ({"cowsay"}, {})
     (site / "torch-2.14.1.dist-info").rename(site / "torch-2.13.0.dist-info")
     existing = inspect_environment(paths)
     moved = "torch is 2.13.0 instead of 2.14.1"
-    assert (existing.changed_versions, existing.find_changed_build()) == (
+    assert (existing.changed_packages, existing.find_changed_build()) == (
         {"torch": moved},
         moved,
     )
@@ -90,33 +88,6 @@ def test_project_at_wrong_path_is_reported_as_changed(paths, tmp_path):
         if inspect_environment(paths).changed_projects == {"lb"}:
             changed.append(text)
     assert changed == wrong
-
-
-def test_files_changed_in_place_are_found_later(paths):
-    site = make_environment(paths.venv, "ours") / SITE
-    put_package(site, "torch", {"torch/__init__.py": "import"}, version="2.14.1")
-    old = time.time() - 60
-    for path in site.rglob("*"):
-        os.utime(path, (old, old))
-    existing = inspect_environment(paths)
-    assert (existing.damaged, existing.is_compared) == ({}, True)
-    (site / "torch/__init__.py").write_text("")
-    existing = inspect_environment(paths)
-    assert (existing.damaged, existing.is_compared) == ({}, False)
-    assert compare_all_files(existing).damaged.keys() == {"torch"}
-    for file in own_cache_folder().glob("intact/*"):
-        os.utime(file, (old, time.time() - 601))
-    assert inspect_environment(paths).damaged.keys() == {"torch"}
-
-
-def test_removed_file_is_found_at_once(paths):
-    site = make_environment(paths.venv, "ours") / SITE
-    put_package(site, "torch", {"torch/__init__.py": "import"}, version="2.14.1")
-    for path in site.rglob("*"):
-        os.utime(path, (1e9, 1e9))
-    assert inspect_environment(paths).damaged == {}
-    (site / "torch/__init__.py").unlink()
-    assert inspect_environment(paths).damaged.keys() == {"torch"}
 
 
 def stray_file(site):
@@ -154,21 +125,32 @@ def linked_folder(site):
     (site / "alpha").symlink_to(elsewhere)
 
 
+def another_build(site):
+    put_package(site, "alpha", {"alpha/__init__.py": "ALPHA"}, version="1.0")
+
+
+def copied_record(site):
+    rows = site / "alpha-1.0.dist-info/RECORD"
+    rows.write_text(rows.replace(rows.with_name("old")).read_text())
+
+
 FAULTS: dict[str, tuple[Any, set[str]]] = {
     "nothing": (lambda _site: None, set()),
     "a stray file": (stray_file, set()),
     "no RECORD": (no_record, {"alpha"}),
     "an egg-info": (egg_info, {"alpha"}),
     "two versions": (two_versions, {"alpha"}),
-    "a missing file": (missing_file, {"alpha"}),
+    "a missing file": (missing_file, set()),
     "a link instead of its folder": (linked_folder, set()),
-    "a shorter file": (shorter_file, {"alpha"}),
+    "a shorter file": (shorter_file, set()),
     "an edited file": (edited_file, set()),
+    "another tool's build of the version": (another_build, {"alpha"}),
+    "a copied RECORD": (copied_record, set()),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_only_a_damaged_package_is_reinstalled(paths, name):
+def test_only_a_package_without_its_record_is_reinstalled(paths, name):
     fault, reinstalled = FAULTS[name]
     make_environment(paths.venv, "ours")
     site = paths.venv / SITE
@@ -179,15 +161,18 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
     lock = parse("pylock.cu126.toml", f"{lock_text()}{entry}")
     (paths.venv / lock.name).write_text(lock.text)
     versions = {"torch": "2.14.1", "alpha": "1.0"}
-    replace(MARKER, lock_sha256=lock.sha256, packages=versions).write(paths.venv)
+    records = stamp_records(read_packages([site]), {})
+    marker = replace(MARKER, lock_sha256=lock.sha256, packages=versions)
+    replace(marker, records=records).write(paths.venv)
     fault(site)
     existing = inspect_environment(paths)
-    assert set(existing.damaged) == reinstalled
+    assert set(existing.faults) == reinstalled
     fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
-    change = package_change(existing, fit)
+    change = package_change(existing, fit, InstallOptions())
     assert set(change.comes) == reinstalled
     assert not change.is_rebuild
-    assert change.refreshed == ({"alpha"} if name == "a shorter file" else set())
+    again = InstallOptions(reinstalled=("Alpha",))
+    assert package_change(existing, fit, again).comes == {"alpha"}
 
 
 @pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/python"])
@@ -197,21 +182,19 @@ def test_broken_environment_is_rebuilt(paths, name):
     existing = inspect_environment(paths)
     lock = parse("pylock.cu126.toml", lock_text())
     fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
-    assert package_change(existing, fit).is_rebuild
+    assert package_change(existing, fit, InstallOptions()).is_rebuild
 
 
-@pytest.mark.parametrize("text", [None, "al", "edited, and longer"])
-def test_damage_is_found_without_an_intact_lock(paths, text):
+def test_all_packages_are_reinstalled_without_an_intact_lock(paths):
     make_environment(paths.venv, "ours")
-    module = paths.venv / SITE / "torch/__init__.py"
     put_package(
         paths.venv / SITE, "torch", {"torch/__init__.py": "torch"}, version="2.14.1"
     )
-    module.unlink()
-    if text:
-        module.write_text(text)
     (paths.venv / "pylock.cu126.toml").write_text("changed")
-    assert set(inspect_environment(paths).damaged) == {"torch"}
+    lock = parse("pylock.cu126.toml", lock_text())
+    fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
+    change = package_change(inspect_environment(paths), fit, InstallOptions())
+    assert (change.comes, change.is_rebuild) == (lock.names, False)
 
 
 def test_script_replacing_python_is_rejected(paths):
@@ -272,9 +255,9 @@ def test_project_is_rebuilt_if_torch_changes(paths, tmp_path):
     )
     existing = replace(inspect_environment(paths), lock=lock)
     fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
-    assert package_change(existing, fit).comes == set()
+    assert package_change(existing, fit, InstallOptions()).comes == set()
     fit.lock = new
-    assert package_change(existing, fit).comes == {"torch", "lb"}
+    assert package_change(existing, fit, InstallOptions()).comes == {"torch", "lb"}
 
 
 def test_changed_or_missing_environment_lock_is_rejected(

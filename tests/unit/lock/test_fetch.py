@@ -17,7 +17,12 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.lock import LockedFile, parse
 from gpuinstall.lock.uv import fetch
-from gpuinstall.lock.uv.fetch import LockInstaller, fetch_missing, find_known_hashes
+from gpuinstall.lock.uv.fetch import (
+    LockInstaller,
+    _store_path,
+    fetch_missing,
+    find_known_hashes,
+)
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import Client, FileHash
@@ -175,9 +180,17 @@ def test_private_lock_keeps_url_and_hash(tmp_path):
 
 def test_private_lock_has_local_wheel_path(tmp_path):
     (tmp_path / WHEEL).touch()
+    [file] = parse("pylock.cu126.toml", TEXT).files
+    stored = tmp_path / _store_path(file)
+    stored.parent.mkdir()
+    stored.touch()
     server = "http://127.0.0.1:1/key"
     [fetched] = copied(TEXT, tmp_path, fetched=tmp_path, server=server)["wheels"]
-    assert unquote(fetched["url"]) == f"{server}/{WHEEL}"
+    assert unquote(fetched["url"]) == f"{server}/{_store_path(file)}"
+    # The fetched file of another index has the same name.
+    other = TEXT.replace("index.example", "other.example")
+    [kept] = copied(other, tmp_path, fetched=tmp_path, server=server)["wheels"]
+    assert kept["url"].startswith("https://other.example/")
     (tmp_path / "empty").mkdir()
     local = TEXT.replace("https://index.example", tmp_path.as_uri())
     [wheel] = copied(local, tmp_path, fetched=tmp_path / "empty")["wheels"]

@@ -146,7 +146,7 @@ def fetch_missing(
     def fetch(progress: Progress, file: LockedFile) -> None:
         head = heads[file]
         meter = partial(progress, file.name)
-        place = open_atomically(folder / file.name) if folder else nullcontext()
+        place = open_atomically(folder / _store_path(file)) if folder else nullcontext()
         with place as copy:
             sha256 = _fetch_file(file, head.size, meter, session, copy)
         session.cache.put(file.url, FileHash(sha256, head.etag))
@@ -155,6 +155,14 @@ def fetch_missing(
     sizes = {file.name: head.size for file, head in heads.items()}
     _transfer(fetch, heads, sizes, session)
     return hashes
+
+
+def _store_path(file: LockedFile) -> str:
+    """Return the relative path at which a file is stored.
+
+    Two indexes may have different files with the same name.
+    """
+    return f"{hashlib.sha256(file.url.encode()).hexdigest()[:16]}/{file.name}"
 
 
 def download(
@@ -322,7 +330,9 @@ def _serve_folder(folder: Path) -> Iterator[str]:
     class Handler(SimpleHTTPRequestHandler):
         def translate_path(self, path: str) -> str:
             prefix, _, name = unquote(path).rpartition("/")
-            return str(folder / name) if prefix == key and name else os.devnull
+            parent, _, place = prefix.rpartition("/")
+            is_valid = parent == key and place.isalnum() and name
+            return str(folder / place / name) if is_valid else os.devnull
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Print nothing."""
@@ -365,8 +375,6 @@ class LockInstaller(Value):
     """A folder with the files that had no hash."""
     server: str = ""
     """The URL of this folder on this machine."""
-    damaged: Collection[str] = ()
-    """The packages that are damaged in uv's cache."""
     unpacked: float = 1.0
     """The ratio of unpacked and downloaded bytes."""
 
@@ -392,13 +400,6 @@ class LockInstaller(Value):
         heads = {
             file: head for file, head in self.heads.items() if file.package in unhashed
         }
-        # uv would validate a damaged file in its cache without downloading it.
-        damaged = [
-            file
-            for file in self.lock.files
-            if file.package in self.damaged and is_http_url(file.url)
-        ]
-        heads |= {file: Head(self.missing.get(file) or None) for file in damaged}
         sizes = {
             file.name: size or None
             for file, size in self.missing.items()
@@ -495,9 +496,9 @@ class LockInstaller(Value):
             return
         file = LockedFile(package, entry["url"], entry["hashes"].get("sha256"))
         path = find_local_file(file, self.wheels)
-        if self.fetched and isfile(self.fetched / file.name):
+        if self.fetched and isfile(self.fetched / _store_path(file)):
             # uv would not find a file from a path in its cache when it installs the lock again.
-            entry["url"] = f"{self.server}/{quote(file.name)}"
+            entry["url"] = f"{self.server}/{quote(_store_path(file))}"
         elif path:
             # uv accepts a local archive only as a path.
             del entry["url"]

@@ -132,7 +132,7 @@ def test_missing_truncated_and_modified_files_are_listed_apart(tmp_path):
     ]
 
 
-def test_link_to_an_equal_file_is_not_a_modification(tmp_path):
+def test_link_to_an_equal_file_is_unmodified(tmp_path):
     site = tmp_path / "lib/python3.12/site-packages"
     put_package(site, "tool", {"tool/a.py": "a", "tool/b.py": "b"})
     for name, text in (("a", "a"), ("b", "mine")):

@@ -154,7 +154,7 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
 
 
 def list_modules(package: InstalledPackage) -> list[str]:
-    """Return the modules of a package, starting with the one named after it."""
+    """Return a package's modules, starting with the one named after it."""
     matches = (_MODULE.fullmatch(file.path) for file in package.read_record())
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)

@@ -224,7 +224,7 @@ def test_fix_contains_environment_path_and_gpu_architecture(place, python):
     (cause,) = explain_text(text, read("RTX 3090"), words).causes
 
     assert f"gpuinstall install --into --python {python} --upgrade" in cause.fix[0]
-    assert f"TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python {python}" in cause.fix[2]
+    assert f"TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python {python}" in cause.fix[1]
 
 
 def test_companion_markers_apply_to_the_environment(tmp_path):

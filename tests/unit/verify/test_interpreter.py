@@ -91,7 +91,7 @@ def test_system_python_verifies_torch_of_its_user(isolated, plain, tested, flags
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """An environment with torch and its dependency, and an empty working folder."""
+    """An environment with torch and a dependency, and an empty folder."""
     site = tmp_path / "env"
     for name, requirement in (("torch", "Requires-Dist: cli-tool\n"), ("cli_tool", "")):
         files = {

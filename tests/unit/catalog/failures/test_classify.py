@@ -231,6 +231,11 @@ def test_errors_similar_to_gpu_failures_are_reported_separately(name):
     assert [other.id for other in lookalikes(LOOKALIKES[name])] == [name]
 
 
+def test_exhausted_open_files_require_higher_limit():
+    (limit,) = lookalikes("RuntimeError: received 0 items of ancdata")
+    assert limit.fix[0].startswith("ulimit -n ")
+
+
 def test_out_of_memory_fix_excludes_current_process():
     own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."

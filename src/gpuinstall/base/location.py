@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import sys
 from enum import Enum
 from os.path import isdir
 from pathlib import Path, PurePosixPath
@@ -12,7 +11,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home
-from gpuinstall.base.requirement import find_syntax_fault, find_url_fault, is_git_url
+from gpuinstall.base.requirement import (
+    find_path,
+    find_syntax_fault,
+    find_url_fault,
+    is_git_url,
+)
 from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.values import Value
 
@@ -20,14 +24,9 @@ _PORTS = {"http": 80, "https": 443}
 _LOCAL = "file://"
 
 
-def file_path(path: str) -> str:
-    """Convert the path part of a ``file:`` URL to a local path."""
-    if sys.platform == "win32":
-        # Slow to import: it loads clients for HTTP and TLS.
-        from urllib.request import url2pathname
-
-        return url2pathname(path)
-    return unquote(path)
+def file_path(address: str) -> Path:
+    """Return the path of a path or a ``file:`` URL."""
+    return Path(find_path(address) or address)
 
 
 class Location(Value):
@@ -52,15 +51,12 @@ class Location(Value):
         fault = find_syntax_fault(address)
         if fault:
             raise malformed_url_error(address, fault)
+        path = find_path(address)
+        if path is not None:
+            joined = (folder or Path()) / expand_home(path)
+            return cls(_LOCAL, os.path.realpath(joined))
         try:
             parts = urlsplit(address.strip())
-            if parts.scheme == "file":
-                # As in uv, the path of "file:x" is absolute.
-                path = file_path(f"/{parts.path.removeprefix('/')}")
-                return cls(_LOCAL, os.path.realpath(path))
-            if "://" not in address:
-                joined = (folder or Path()) / expand_home(address)
-                return cls(_LOCAL, os.path.realpath(joined))
             # A fully qualified host name can end in a dot.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)

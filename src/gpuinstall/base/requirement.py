@@ -6,6 +6,7 @@ A bare name is parsed without importing ``packaging``.
 from __future__ import annotations
 
 import re
+import sys
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,6 +60,9 @@ _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
 _PATH_WITH_BLANKS = rf"(?P<name>{_NAME})(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
+_PLAIN_PATH = r"(?:[A-Za-z]:)?[\w./\\][\w./\\~+-]*(?: [\w./\\][\w./\\~+-]*)*"
+"""Pattern for a path without characters that have a meaning in a requirement."""
+_SEPARATOR = "/" if sys.platform == "win32" else "\\"
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
@@ -178,14 +182,10 @@ class Requirement(Value):
         return f"{self.name}{_format_extras(self.extras)}"
 
     @property
-    def is_remote(self) -> bool:
-        """Whether the requirement's URL is not a path on this machine."""
-        return is_remote(self.url or "")
-
-    @property
     def path(self) -> str | None:
         """The local path to which the requirement refers, or None."""
-        return None if self.is_remote else self.url
+        # As in uv, a fragment is no part of a path.
+        return find_path((self.url or "").partition("#")[0]) or None
 
     @property
     def pinned(self) -> str | None:
@@ -225,8 +225,9 @@ class Requirement(Value):
         return replace(self, clauses=clauses, url=None, written="")
 
     def with_url(self, url: str) -> Self:
-        """Return a copy of the requirement with another URL or path."""
-        return replace(self, clauses="", url=url)
+        """Return a copy with another URL or path, and the same fragment."""
+        _, sign, fragment = (self.url or "").partition("#")
+        return replace(self, clauses="", url=f"{url}{sign}{fragment}")
 
     def combine_with(self, other: Requirement) -> Requirement:
         """Combine two requirements for the same package."""
@@ -246,10 +247,56 @@ class Constraint(Requirement):
         return f"-c {self.text}"
 
 
-def is_remote(address: str) -> bool:
-    """Return whether a URL is not a path on this machine."""
-    # A dot belongs to a file name, as in "pyproject.toml:group".
-    return re.match(r"(?i)[a-z][a-z0-9+-]+:", address) is not None
+def find_path(address: str) -> str | None:
+    """Return the path of a path or ``file:`` URL, or None for another URL.
+
+    As in uv, the path of ``file:x`` is absolute, and the one of ``file:./x`` relative.
+    """
+    if not is_file_url(address):
+        return None if is_url(address) else address
+    encoded = re.sub(r"(?s)[?#].*", "", address[len("file:") :])
+    path = re.sub(r"(?:%[0-9a-fA-F]{2})+", _decode, encoded)
+    if re.match(r"\.\.?(/|\Z)", path):
+        return path
+    path = re.sub(r"\A(//[^/]*)?/?", "/", path, count=1)
+    is_drive = sys.platform == "win32" and re.match(r"/[A-Za-z]:", path)
+    return path[1:] if is_drive else path
+
+
+def _decode(match: re.Match[str]) -> str:
+    encoded = bytes.fromhex(match[0].replace("%", ""))
+    return encoded.decode(errors="surrogateescape")
+
+
+def quote_path(path: str) -> str:
+    """Return a path as it is written in a requirement.
+
+    A path that could be read differently is written as a ``file:`` URL, whose path can
+    be relative.
+
+    Raises:
+        UsageError: The path has a line break.
+    """
+    check_path(path)
+    if re.fullmatch(_PLAIN_PATH, path):
+        return path
+    encoded = re.sub(r"[^A-Za-z0-9_./~-]", _encode, path.replace("\\", _SEPARATOR))
+    if re.match(r"\.{0,2}/|\.{1,2}\Z", encoded):
+        return normalize_file_url(f"file:{encoded}")
+    is_drive = sys.platform == "win32" and re.match(r"[A-Za-z]%3A/", encoded)
+    return f"file:///{path[0]}:{encoded[4:]}" if is_drive else f"file:./{encoded}"
+
+
+def _encode(match: re.Match[str]) -> str:
+    encoded = match[0].encode(errors="surrogateescape")
+    return "".join(f"%{byte:02X}" for byte in encoded)
+
+
+def check_path(path: str) -> None:
+    """Raise UsageError if a path has a line break."""
+    if re.search(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", path):
+        message = f"the path {shorten(path)!r} has a line break"
+        raise UsageError("requirement-malformed", message, hint="Rename it")
 
 
 def is_url(address: str) -> bool:
@@ -467,8 +514,11 @@ def _parse(text: str) -> Requirement:
     is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)
     if is_name and not is_file and stripped.lower() != "pytorch":
         return Requirement(normalize_name(stripped))
-    # uv writes a relative path as file:folder.
-    stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
+    # uv reads file:folder in a requirement as a relative path.
+    stripped = re.sub(
+        r"(?<![^\s@])file:(\./)?(?=[\w.~][^%\s]*(?:\s|\Z))", "./", stripped
+    )
+    stripped = re.sub(r"(?<![^\s@])file:(?=\w)", "file:./", stripped)
     # uv would read a line break as the start of a second line.
     if re.search(_LINE_BREAK, stripped):
         message = f"{shorten(stripped)!r} has a line break or a control character"
@@ -494,7 +544,7 @@ def _parse(text: str) -> Requirement:
             f"{stripped!r} is not a folder",
             hint="gpuinstall install -e ./folder",
         )
-    if requirement.is_remote and not is_file_url(requirement.url):
+    if requirement.path is None:
         raise UsageError(
             "requirement-malformed",
             f"{stripped!r} is not a folder on this machine",

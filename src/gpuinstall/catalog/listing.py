@@ -18,7 +18,6 @@ from itertools import chain, product
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from packaging.version import Version
 
@@ -27,7 +26,7 @@ from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import is_file_url, is_http_url, requirement_names
+from gpuinstall.base.requirement import is_http_url, requirement_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend
@@ -294,9 +293,7 @@ def _read_place(
         page = client.page(place)
         wheels = parse_page(page, backend=backend, source=source) if page else ()
     else:
-        if is_file_url(place):
-            place = file_path(urlsplit(place).path)
-        wheels = _read_folder(Path(place), source)
+        wheels = _read_folder(file_path(place), source)
     return tuple(wheel for wheel in wheels if wheel.package in packages)
 
 

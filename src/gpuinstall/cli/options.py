@@ -26,7 +26,6 @@ from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
     TextOrigin,
-    is_remote,
     is_url,
     parse_requirement,
 )
@@ -609,7 +608,7 @@ def _relocate(value: str, folder: Path, *, is_path: bool) -> str:
             program on PATH.
     """
     name, sign, place = value.rpartition(" @ ")
-    is_elsewhere = place == STDOUT or is_remote(place) or place.startswith("~")
+    is_elsewhere = place == STDOUT or is_url(place) or place.startswith("~")
     is_path |= bool(re.search(r"[/\\]|^\.", place))
     if is_elsewhere or not (is_path or place.endswith(_REQUIREMENT_FILES)):
         return value

@@ -25,13 +25,13 @@ from gpuinstall.base.files import (
     read_document,
     xdg_folder,
 )
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.request import Sourcing
 from gpuinstall.base.requirement import (
-    is_file_url,
-    is_remote,
+    is_url,
     normalize_file_url,
+    quote_path,
 )
 from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
 from gpuinstall.base.text import (
@@ -547,14 +547,12 @@ def _read_requirement_files(names: str, folder: Path) -> Iterator[str]:
     Skip gpuinstall's own constraints file, which keeps uv from replacing torch.
     """
     for name in names.split():
-        is_url = is_file_url(name)
-        path = folder / (Location.parse(name).path if is_url else Path(name))
+        path = folder / file_path(name)
         if is_guard_text(read_requirements_text(path, None)):
             continue
         for one in read_requirements(path, None).lines:
-            place = folder / expand_home(one.path or "")
-            located = one.with_url(place.absolute().as_uri()) if one.path else one
-            yield located.text
+            place = (folder / expand_home(one.path or "")).absolute()
+            yield (one.with_url(place.as_uri()) if one.path else one).text
 
 
 def _parse_value(key: str, text: str) -> Any:
@@ -675,9 +673,10 @@ def _resolve_path(
     # "index.example/simple" a URL without its scheme.
     address = normalize_file_url(address)
     is_index = "index" in option and address.startswith(".")
-    if not is_index and (option != "find-links" or is_remote(address)):
+    if not is_index and (option != "find-links" or is_url(address)):
         return address
-    return os.path.normpath(folder.absolute() / expand_home(address))
+    path = os.path.normpath(folder.absolute() / expand_home(address))
+    return path if is_index else quote_path(path)
 
 
 def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:

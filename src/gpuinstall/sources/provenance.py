@@ -19,6 +19,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location, malformed_url_error
 from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import (
+    find_path,
     find_url_fault,
     marker_holds,
     normalize_file_url,
@@ -186,8 +187,9 @@ def format_recorded_sources(
             hashes.add(f"{setting.package} {setting.value}")
         else:
             value = remove_logins(setting.value)
-            if Path(value).is_absolute():
-                value = os.path.relpath(value, folder.absolute())
+            path = find_path(value)
+            if path and os.path.isabs(path):  # noqa: PTH117
+                value = os.path.relpath(path, folder.absolute())
             words = filter(None, (setting.key, setting.package, value))
             lines.append(" ".join(words))
     if hashes:

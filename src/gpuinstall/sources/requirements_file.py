@@ -31,10 +31,10 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     TextOrigin,
+    find_path,
     is_git_url,
     is_http_url,
-    is_remote,
-    normalize_file_url,
+    is_url,
     normalize_name,
     parse_requirement,
     remove_duplicates,
@@ -264,8 +264,9 @@ def requirements_path(name: str) -> Path:
     Raises:
         UsageError: The name is a URL.
     """
-    if not is_remote(name):
-        return Path(name)
+    path = find_path(name)
+    if path is not None:
+        return Path(path)
     file = quote_word(name.rpartition("/")[2])
     raise UsageError(
         "requirements-unreadable",
@@ -564,7 +565,7 @@ def _read_options(
             raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
-        if option == "--find-links" and not is_remote(normalize_file_url(value)):
+        if option == "--find-links" and not is_url(value):
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")

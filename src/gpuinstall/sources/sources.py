@@ -27,7 +27,7 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     find_url_fault,
-    is_remote,
+    is_url,
     normalize_name,
 )
 from gpuinstall.base.shell import quote_word
@@ -814,7 +814,7 @@ def validate_torch_index(requested: str | None) -> str:
 
 def links_url(place: str) -> str:
     """Return the find-links URL for a lock, marked with a fragment."""
-    address = place if is_remote(place) else Path(place).as_uri()
+    address = place if is_url(place) else Path(place).as_uri()
     return address + _LINKS
 
 
@@ -827,7 +827,7 @@ def format_export_commands(addresses: Iterable[str]) -> str:
     values: dict[str, str] = {}
     for written in addresses:
         address = written.removesuffix(_LINKS)
-        is_index = address == written and is_remote(address)
+        is_index = address == written and is_url(address)
         # uv separates indexes by spaces, and find-links by commas.
         name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
         values[name] = f"{values[name]}{sign}{address}" if name in values else address

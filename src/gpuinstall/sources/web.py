@@ -430,7 +430,7 @@ class Client:
 
 def _read_local_page(url: str) -> Page | None:
     """Return the index page in a local folder, or None if there is none."""
-    file = Path(file_path(urlsplit(url).path), "index.html")
+    file = file_path(url) / "index.html"
     with suppress(OSError, UnicodeDecodeError):
         return Page(read_document(file, None), "text/html", file.as_uri())
     return None

@@ -119,7 +119,11 @@ def test_malformed_requirements_are_rejected(why):
         ("lib @ file:../lib", "./../lib"),
         ("file:lib", "./lib"),
         ("-e file:lib", "./lib"),
-        ("lib @ file:///srv/lib", None),
+        ("lib @ file:./a%20%23b", "./a #b"),
+        ("lib @ file:a%23b", "./a#b"),
+        ("lib @ file:///srv/lib", "/srv/lib"),
+        ("lib @ ./lib#egg=x", "./lib"),
+        ("lib @ https://h.example/lib", None),
     ],
 )
 def test_relative_file_urls_are_parsed_as_paths(text, path):
@@ -141,7 +145,7 @@ def test_malformed_requirement_suggests_the_correct_form(typed, likely):
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
     assert caught.value.hint == f"Write {likely} instead of {typed}"
-    assert parse_requirement(likely).is_remote is (likely == REPOSITORY)
+    assert (parse_requirement(likely).url is not None) is (likely == REPOSITORY)
 
 
 @pytest.mark.heavy

@@ -37,6 +37,7 @@ from gpuinstall.base.requirement import (
     parse_constraint,
     parse_line,
     parse_requirement,
+    quote_path,
     remove_duplicates,
     requirement_names,
 )
@@ -506,7 +507,10 @@ def parse_package_source(
             origin=origin,
             subdirectory=getattr(entry, "subdirectory", None) or "",
         )
-        for address in (entry.path, getattr(entry, "url", None))
+        for address in (
+            entry.path and quote_path(entry.path),
+            getattr(entry, "url", None),
+        )
         if address
     ]
     commit = getattr(entry, "commit_id", "")

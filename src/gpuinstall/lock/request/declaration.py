@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
+    expand_home,
     hide_linked_text,
     is_inside,
     leads_outside,
@@ -25,6 +26,7 @@ from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     parse_requirement,
+    quote_path,
 )
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_count
@@ -168,7 +170,7 @@ def _read_members(project: ProjectFile) -> RequirementsFile:
         folder = root / path
         member = ProjectFile.read(folder / PROJECT, folder, project.no_sources)
         if member.is_package:
-            itself = parse_requirement(f"-e ./{path}", origin)
+            itself = parse_requirement(f"-e {quote_path(f'./{path}')}", origin)
             members |= RequirementsFile.from_lines([itself])
         else:
             members |= _relocate_requirements(member.dependencies(), member)
@@ -348,9 +350,10 @@ def _relocate_requirements(
 
     def relocate(requirement: Requirement) -> Requirement:
         place = requirement.path
-        if not place or place.startswith("~") or not requirement.has_name:
+        if not (place and requirement.has_name) or expand_home(place).is_absolute():
             return requirement
-        return requirement.with_url(os.path.normpath(path.parent / place))
+        located = os.path.normpath(path.parent / place)
+        return requirement.with_url(quote_path(located))
 
     further = (
         *_read_tool_settings(folder),

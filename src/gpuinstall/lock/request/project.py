@@ -21,13 +21,14 @@ from gpuinstall.base.files import (
     read_raw,
     real_path,
 )
-from gpuinstall.base.location import Location, is_wheel
+from gpuinstall.base.location import is_wheel, parse_source
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
     Requirement,
     TextOrigin,
-    is_remote,
+    find_path,
     parse_requirement,
+    quote_path,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.declaration import (
@@ -116,8 +117,9 @@ def read_nested_settings(
         for setting in listed.sources:
             if setting.effect in _NESTED:
                 value = setting.value
-                if setting.key == BY_ADDRESS and not is_remote(value):
-                    value = str(place / expand_home(value))
+                path = find_path(value)
+                if setting.key == BY_ADDRESS and path is not None:
+                    value = quote_path(str(place / expand_home(path)))
                 yield replace(setting, value=value)
 
 
@@ -133,7 +135,8 @@ def find_nested_requirements(
         for requirement in listed.requirements:
             path = requirement.path
             if path and requirement.name not in located:
-                yield requirement.with_url(str(place / expand_home(path)))
+                absolute = quote_path(str(place / expand_home(path)))
+                yield requirement.with_url(absolute)
 
 
 def _find_projects(
@@ -153,7 +156,7 @@ def _find_projects(
     for requirement in requirements:
         if not requirement.url:
             continue
-        location = Location.parse(requirement.url, folder)
+        location = parse_source(requirement.url, folder).location
         place = Path(location.path)
         key = (place, requirement.extras)
         if not location.is_local or key in seen:

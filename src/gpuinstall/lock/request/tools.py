@@ -21,9 +21,10 @@ from gpuinstall.base.files import (
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
-    is_remote,
+    is_url,
     marker_holds,
     normalize_name,
+    quote_path,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.base.values import Value
@@ -115,7 +116,7 @@ def find_source_location(source: Table) -> str | None:
         return f"{source['url']}{inside}"
     # Poetry uses "file".
     path = source.get("path", source.get("file"))
-    return None if path is None else str(path)
+    return None if path is None else quote_path(str(path))
 
 
 def read_project_settings(
@@ -242,10 +243,11 @@ def find_uv_sources(
             location = find_source_location(row)
             is_member = row.get("workspace") is True and package in workspace.members
             if is_member:
-                location = os.path.relpath(workspace.members[package], folder)
+                member = workspace.members[package]
+                location = quote_path(os.path.relpath(member, folder))
             elif "path" in row and name not in own:
                 path = workspace.root / expand_home(row["path"])
-                location = os.path.relpath(path, folder)
+                location = quote_path(os.path.relpath(path, folder))
             index, entry = indexes.get(row.get("index"), ("", {}))
             is_page = entry.get("format") == "flat"
             yield NamedSource(
@@ -578,7 +580,7 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     else:
         index = source.get("registry")
     if index:
-        if not is_remote(index):
+        if not is_url(index):
             index = os.path.normpath(path.absolute().parent / index)
         yield setting(Effect.KNOWN_INDEX, "package index", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():

@@ -58,7 +58,7 @@ from gpuinstall.lock.uv.builds import (
     report_builds,
 )
 from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
-from gpuinstall.lock.uv.project import format_requirement_lines
+from gpuinstall.lock.uv.project import locate_requirement
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan.alternatives import runs_on_same_gpus
@@ -400,7 +400,8 @@ def _rebuild_outdated(
     """
     if digests and request.build_files_digest not in {"", *digests}:
         built = find_built_requirements(request.requirements, session.folder)
-        session.outdated.update(format_requirement_lines(built, session.folder))
+        located = (locate_requirement(one, session.folder) for one in built)
+        session.outdated.update(one.text for one in located)
 
 
 def _find_listed_files(requests: Requests, session: Session) -> Iterator[LockedFile]:

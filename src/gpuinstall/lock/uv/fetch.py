@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import tomli_w
 
@@ -34,7 +34,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import SourceKind, file_path, parse_source
 from gpuinstall.base.removal import scratch_folder, tree_size
-from gpuinstall.base.requirement import is_http_url
+from gpuinstall.base.requirement import is_file_url, is_http_url
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
@@ -265,10 +265,7 @@ def _transfer(
 
 def parse_file_url(url: str) -> Path | None:
     """Return the path of a ``file:`` URL, or None for another URL."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return Path(file_path(parts.path))
-    return None
+    return file_path(url) if is_file_url(url) else None
 
 
 def find_local_file(file: LockedFile, wheels: Path | None) -> Path | None:

@@ -16,11 +16,13 @@ version of another package. If a resolution needs it, the caller reads its page.
 
 from __future__ import annotations
 
+import hashlib
 import html
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from os.path import islink
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
+    check_path,
 )
 from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
@@ -151,15 +154,13 @@ class ResolverProject(Value):
         for requirement in (*self.requirements, *self.constraints):
             self.sources.check_reported(requirement)
         self.write_index(folder)
-        requirements = format_requirement_lines(self.requirements, self.folder)
-        constraints = format_requirement_lines(self.constraints, self.folder)
         settings = self.settings(default_index, is_recent=is_recent)
         settings[BUILD_DEPENDENCIES] = self.sources.find_build_requirements(
             self.with_torch, self.versions
         )
         files = {
-            REQUEST_FILE: "\n".join(requirements),
-            "constraints.txt": "\n".join(constraints),
+            REQUEST_FILE: self.format_requirements(self.requirements, folder),
+            "constraints.txt": self.format_requirements(self.constraints, folder),
             PREFERRED: self.preferences,
             # An override without a version drops the requirements of placeholders.
             OVERRIDES: "\n".join(sorted(self.unread)),
@@ -167,6 +168,18 @@ class ResolverProject(Value):
         }
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
+
+    def format_requirements(
+        self, requirements: Iterable[Requirement], work: Path
+    ) -> str:
+        """Return a requirements file for uv.
+
+        Args:
+            requirements: The requirements.
+            work: uv's working folder, for links.
+        """
+        located = (locate_requirement(one, self.folder) for one in requirements)
+        return "\n".join(_link_path(one, work) for one in located)
 
     def settings(
         self, default_index: str | None, *, is_recent: bool = True
@@ -267,8 +280,8 @@ def resolve_project(
     ) as folder:
         resolver = _Resolver(project, Path(folder), session)
         done = resolver.resolve()
+        packages = _parse_packages(done.out, folder) if done.ok else ()
     if done.ok:
-        packages = _parse_packages(done.out, folder)
         unread = project.unread.intersection(package.name for package in packages)
     else:
         unread = project.unread & find_mentioned_names(done.err, project.unread)
@@ -346,9 +359,10 @@ def _parse_packages(text: str, folder: str) -> Packages:
         trees = filter(None, map(package.get, ("directory", "vcs")))
         for source in (*files, *trees):
             if "path" in source:
-                # uv writes paths relative to its working folder.
-                path = os.path.join(folder, source["path"])  # noqa: PTH118
-                source["path"] = os.path.normpath(path)
+                # uv writes paths relative to its working folder, which has links.
+                path = os.path.normpath(Path(folder, source["path"]))
+                is_link = Path(path).is_relative_to(folder) and islink(path)
+                source["path"] = str(Path(path).readlink()) if is_link else path
     return Pylock.from_dict(document).packages
 
 
@@ -424,7 +438,7 @@ class _Resolver:
         self.exceptions = set[str]()
         """The packages that may be built although only wheels are allowed."""
         everything = (*requirements, *project.constraints)
-        remote = [one for one in everything if one.is_remote]
+        remote = [one for one in everything if one.url and one.path is None]
         # uv would download build dependencies before running the build code.
         self.unannounced = {one.name for one in remote}
         # uv cannot prevent the build of an unnamed package. A wheel needs no build.
@@ -439,7 +453,8 @@ class _Resolver:
 
     def resolve(self) -> Finished:
         """Run uv, and announce packages before their code runs."""
-        lines = format_requirement_lines(self.addresses, self.project.folder)
+        folder = self.project.folder
+        lines = [locate_requirement(one, folder).text for one in self.addresses]
         is_known = self.are_named and self.session.outdated.isdisjoint(lines)
         failed = None if is_known else self.build_url_requirements()
         tried = set[str]()
@@ -544,22 +559,23 @@ class _Resolver:
         """
         requirements, self.addresses = self.addresses, []
         for requirement in requirements:
-            address = _locate_requirement(requirement, self.project.folder)
+            located = locate_requirement(requirement, self.project.folder)
             words = ["--no-deps"]
-            if address in self.session.outdated:
+            if located.text in self.session.outdated:
                 words.append("--refresh")
-            done = self.run_on_requirement(address, *words, *_ONLY_WHEELS, code=False)
+            line = _link_path(located, self.folder)
+            done = self.run_on_requirement(line, *words, *_ONLY_WHEELS, code=False)
             if needs_build(done.err):
                 setting = self.session.sources.folder_source_of(requirement.url or "")
                 if self.only_wheels and setting:
                     raise create_no_wheel_error(f"{setting.value} in {setting.file}")
-                self.announce(address.removeprefix("-e "), requirement.name)
+                self.announce(located.path or located.text, requirement.name)
                 if requirement.has_name:
-                    self.add_torch(f"{requirement.name} @ {address}", requirement.name)
-                done = self.run_on_requirement(address, *words)
+                    self.add_torch(located.text, requirement.name)
+                done = self.run_on_requirement(line, *words)
             if not done.ok:
                 return done
-            self.session.outdated.discard(address)
+            self.session.outdated.discard(located.text)
             document = tomli.loads(done.out)
             names = {package["name"] for package in document["packages"]}
             self.exceptions |= names - self.project.wheels_only
@@ -611,25 +627,40 @@ def _no_binary_option(package: str) -> str:
     return f"--no-binary={package}"
 
 
-def format_requirement_lines(
-    requirements: Iterable[Requirement], folder: Path
-) -> list[str]:
-    """Return requirements for uv, with absolute paths.
+def locate_requirement(requirement: Requirement, folder: Path) -> Requirement:
+    """Return a requirement with the absolute URL of its path, if it has one.
 
     Args:
-        requirements: The requirements.
-        folder: The folder to which their paths are relative.
+        requirement: The requirement.
+        folder: The folder to which its path is relative.
+
+    Raises:
+        UsageError: The path has a line break.
     """
-    return [_locate_requirement(requirement, folder) for requirement in requirements]
+    if requirement.path is None:
+        return requirement
+    path = (folder / expand_home(requirement.path)).absolute()
+    check_path(str(path))
+    return requirement.with_url(path.as_uri())
 
 
-def _locate_requirement(requirement: Requirement, folder: Path) -> str:
-    address = requirement.path
-    if address is None:
-        return requirement.text
-    path = folder / expand_home(address)
-    path = path.absolute()
-    if requirement.editable:
-        return replace(requirement, has_name=False).with_url(str(path)).text
-    place = path.as_uri() if requirement.has_name else str(path)
-    return requirement.with_url(place).text
+def _link_path(located: Requirement, work: Path) -> str:
+    """Return a requirement for uv, which misreads some paths.
+
+    Args:
+        located: The requirement with an absolute URL.
+        work: uv's working folder, for a link to the path.
+    """
+    path = located.path or ""
+    is_fragment = "#" in path and not located.has_name
+    # uv would clone a folder with this name.
+    if not (is_fragment or path.lower().endswith(".git")):
+        return located.text
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()
+    # uv reads the version in the name of an archive.
+    name = re.sub(r"(?i)\.git\Z|[^A-Za-z0-9_.+!-]", "-", Path(path).name)
+    link = work / digest[:16] / name
+    link.parent.mkdir(exist_ok=True)
+    if not islink(link):
+        link.symlink_to(path)
+    return located.with_url(f"./{link.parent.name}/{name}").text

@@ -6,7 +6,6 @@ import re
 from contextlib import suppress
 from email.message import Message
 from functools import cache
-from pathlib import Path
 from posixpath import basename
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -307,7 +306,7 @@ class Reader(Value):
     def _open_ranges(self, wheel: Wheel) -> Ranges:
         """Return the bytes of a local or remote wheel."""
         if is_file_url(wheel.url):
-            return FileRanges(Path(file_path(urlsplit(wheel.url).path)))
+            return FileRanges(file_path(wheel.url))
         # Redirects between these hosts are allowed.
         own = (
             self.sources.torch_index,

@@ -309,6 +309,10 @@ ARCHIVES: dict[str, tuple[str, Files | bytes]] = {
         "lib-1.tar.gz",
         packed("a.tar.gz", FOLDER) + packed("a.zip", {"lib-1/PKG-INFO": ""}),
     ),
+    "METADATA with carriage returns": (
+        "lib-1-py3-none-any.whl",
+        {"lib-1.dist-info/METADATA": f"Name: lib\rVersion: 1\rRequires-Dist: {ON}\r"},
+    ),
     "a tar that is called zip": ("lib-1.zip", packed("a.tar.gz", FOLDER)),
     "a damaged tar": ("lib-1.tar.gz", packed("a.tar.gz", FOLDER)[:-30]),
     "a form that is not read": ("lib-1.tar.zst", b"(\xb5/\xfd"),
@@ -316,6 +320,20 @@ ARCHIVES: dict[str, tuple[str, Files | bytes]] = {
 """Archives that contain foreign sources."""
 UNREAD = {"a damaged tar", "a form that is not read", "a tar that is called zip"}
 """Archives that are reported without the sources inside them."""
+
+
+@pytest.mark.parametrize(
+    "url", ["https://h.example/${HOME}", "https://${HOME}@h.example/x"]
+)
+def test_variable_in_an_archive_is_rejected(attempt: Try, url: str) -> None:
+    text = f"Name: lib\nVersion: 1\nRequires-Dist: filelock @\n {url}\n"
+    wheel = packed("a.whl", {"lib-1.dist-info/METADATA": text})
+    name = "lib-1-py3-none-any.whl"
+
+    outcome = attempt({"requirements.txt": f"torch\n./{name}\n", name: wheel})
+
+    assert outcome.is_refused, outcome
+    assert "would expand the variable" in str(outcome)
 
 
 @pytest.mark.parametrize("line", ["lib @ ./{}", "./{}", "lib @ file://{folder}/{}"])

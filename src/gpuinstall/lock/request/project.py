@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -21,7 +22,7 @@ from gpuinstall.base.files import (
     read_raw,
     real_path,
 )
-from gpuinstall.base.location import is_wheel, parse_source
+from gpuinstall.base.location import SourceKind, is_wheel, parse_source
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
     Requirement,
@@ -30,6 +31,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     quote_path,
 )
+from gpuinstall.base.text import shorten
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
@@ -49,14 +51,12 @@ from gpuinstall.sources.requirements_file import (
     join_files,
     read_requirements_text,
 )
+from gpuinstall.wheels.wheel_reader import parse_metadata
 
 _IN_ARCHIVE = re.compile(
-    rf"(\./)?([^/]+/)?({PROJECT}|PKG-INFO|[^/]+\.egg-info/requires\.txt)"
+    rf"([^/]+/)?({PROJECT}|PKG-INFO|[^/]+\.egg-info/requires\.txt)"
     r"|[^/]+\.dist-info/METADATA"
 )
-_REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
-_LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
-"""A requirement with a URL in requires.txt."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
 _MAX_MEMBERS = 50_000
 """Maximum number of members in an archive. The sdist of torch has 15,000."""
@@ -156,10 +156,12 @@ def _find_projects(
     for requirement in requirements:
         if not requirement.url:
             continue
-        location = parse_source(requirement.url, folder).location
-        place = Path(location.path)
+        source = parse_source(requirement.url, folder)
+        place = Path(source.location.path)
         key = (place, requirement.extras)
-        if not location.is_local or key in seen:
+        # uv reads a commit of a repository, not its files.
+        is_read = source.location.is_local and source.kind is not SourceKind.REPOSITORY
+        if not is_read or key in seen:
             continue
         seen.add(key)
         is_selected = requirement.origin != COMMAND_LINE
@@ -181,17 +183,30 @@ def _read_project_files(
             if path.name == PROJECT:
                 yield read_whole_project(text, path, extras, no_sources)
                 continue
-            pattern = _LISTED if path.suffix == ".txt" else _REQUIRED
             with convert_content_errors(path):
-                texts = pattern.findall(text)
-                origin = TextOrigin(str(path))
-                yield RequirementsFile.from_lines(
-                    parse_requirement(one, origin) for one in texts
-                )
+                yield RequirementsFile.from_lines(_parse_metadata(text, path))
     elif isfile(place / PROJECT):
         path = place / PROJECT
         text = read_requirements_text(path, place)
         yield read_whole_project(text, path, extras, no_sources)
+
+
+def _parse_metadata(text: str, path: Path) -> Iterator[Requirement]:
+    """Yield the requirements with a URL in METADATA, PKG-INFO, or requires.txt.
+
+    Raises:
+        ValueError: uv would expand a variable in a URL.
+    """
+    lines = text.splitlines()
+    if path.suffix != ".txt":
+        lines = parse_metadata(text).get_all("Requires-Dist", [])
+    for line in lines:
+        written = " ".join(line.split())
+        if not re.match(r"[^\[#].*@", written):
+            continue
+        if re.search(r"\$\{\w+\}", written):
+            raise ValueError(f"uv would expand the variable in {shorten(written)!r}")
+        yield parse_requirement(written, TextOrigin(str(path)))
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
@@ -214,7 +229,7 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
                 # Nothing unpacks a wheel before its installation.
                 is_too_long = len(members) > _MAX_MEMBERS and not is_wheel(place.name)
                 for entry in members:
-                    if _IN_ARCHIVE.fullmatch(entry.filename):
+                    if _IN_ARCHIVE.fullmatch(posixpath.normpath(entry.filename)):
                         yield place / entry.filename, _read_text(archive.open(entry))
         else:
             with tarfile.open(place) as files:
@@ -222,7 +237,7 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
                     is_too_long = count == _MAX_MEMBERS
                     if is_too_long or member.offset + member.size > _MAX_BYTES:
                         break
-                    is_read = _IN_ARCHIVE.fullmatch(member.name)
+                    is_read = _IN_ARCHIVE.fullmatch(posixpath.normpath(member.name))
                     file = is_read and files.extractfile(member)
                     if file:
                         yield place / member.name, _read_text(file)

@@ -32,7 +32,7 @@ from gpuinstall.export.formats import (
     format_requirements_file,
 )
 from gpuinstall.export.needs import MachineNeeds, find_machine_needs
-from gpuinstall.export.pins import find_unhashed_packages
+from gpuinstall.export.pins import find_unhashed_packages, read_lock_backend
 from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.fit import check_lock, find_best_lock
@@ -139,7 +139,29 @@ def _uv(options: CommandOptions) -> Outcome:
     # Another index may link to files on any server.
     for lock in locks if index == OFFICIAL else ():
         _warn_about_other_index(lock, options.terminal)
-    return _write_export("uv", format_uv_tables(locks, index), options.output)
+    tables = format_uv_tables(locks, index)
+    _warn_about_silence(locks, index, options)
+    return _write_export("uv", tables, options.output)
+
+
+def _warn_about_silence(locks: list[Lock], index: str, options: CommandOptions) -> None:
+    """Warn if uv cannot reach the index that the tables add to the project."""
+    others = [
+        lock
+        for lock in locks
+        for file in lock.files
+        if file.package == "torch"
+        and not (file.url.startswith(index) or is_on_pytorch_host(file.url))
+    ]
+    if not others:
+        return
+    # The locked torch is from another source, so the index may be unreachable.
+    page = f"{index}/{read_lock_backend(others[0]).tag}/torch/"
+    with options.open_project(folder=Path.home(), is_read_only=True) as project:
+        silence = project.open_session().client.find_silence(page)
+    if silence:
+        text = f"{silence.sentence}; uv sync with these tables requires it"
+        options.terminal.warn(text)
 
 
 def _warn_about_other_index(lock: Lock, terminal: Terminal) -> None:

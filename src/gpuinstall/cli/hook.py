@@ -128,6 +128,7 @@ def _add_hook(
     torch_index = project.catalog.torch_index
     pages = list_hook_pages(backend, torch_index)
     if tool == "pip":
+        _warn_about_silence(tool, pages[0], project)
         constraints = read_pip_option(file, plain, "constraint")
         links = read_pip_option(file, plain, "find-links")
         own = file.with_name(CONSTRAINTS_NAME).as_uri()
@@ -145,6 +146,7 @@ def _add_hook(
             pages = list(filter(project.open_session().client.page, pages))
             hooked = _insert_values(hooked, "pip.find-links", pages)
         else:
+            _warn_about_silence(tool, pages[0], project)
             # uv pip, uv tool, and uvx all read torch-backend.
             source = f"torch-backend = {json.dumps(backend.tag)}"
             hooked = add_block(hooked, [source])
@@ -159,6 +161,16 @@ def _add_hook(
             hint="Remove that setting, or move constraint and find-links to [global]",
         ) from None
     return hooked, bound
+
+
+def _warn_about_silence(tool: str, page: str, project: Project) -> None:
+    """Warn if the index of the hook cannot be reached."""
+    silence = project.open_session().client.find_silence(page)
+    if silence:
+        undo = f"gpuinstall hook {tool} --remove"
+        project.reporter.warn(
+            f"{silence.sentence}; with the hook, {tool} installs torch only from there; to undo it: {undo}"
+        )
 
 
 def _insert_values(text: str, key: str, values: Sequence[str]) -> str:

@@ -275,6 +275,16 @@ class Client:
         """Return the first failure of a URL's host, if any."""
         return self._failures.get(urlsplit(url).netloc)
 
+    def find_silence(self, page: str) -> UnreachableError | None:
+        """Request a page, and return the failure of its host, if any.
+
+        In an offline run, no host fails.
+        """
+        with suppress(InstallationError):
+            self.page(page)
+        silence = self.unreachable(page)
+        return None if silence and silence.why == OFFLINE else silence
+
     def was_unreachable(self, url: str) -> bool:
         """Return whether a URL's host was unreachable in the last minutes."""
         return self._silent_hosts.has(urlsplit(url).netloc)

@@ -22,6 +22,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nothing"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("UV_OFFLINE", "1")
     (tmp_path / "settings" / "pip").mkdir(parents=True)
     (tmp_path / "settings" / "uv").mkdir()
     (tmp_path / "project").mkdir()
@@ -61,6 +62,13 @@ def test_removing_hook_restores_the_configuration_file(home, hook, name, text):
     hook(f"{tool} --remove")
     assert file.read_bytes() == text
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+
+
+def test_hook_warns_if_pytorch_index_is_unreachable(hook, monkeypatch, capsys):
+    monkeypatch.delenv("UV_OFFLINE")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    assert run_command_line(["hook", "uv"]) == 0
+    assert "download.pytorch.org cannot be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests that the name of a folder or file has no meaning for uv or gpuinstall."""
+"""Tests that names of folders and files have no special meaning."""
 
 import re
 import sys

@@ -78,7 +78,7 @@ class Request(Value):
     """The backend tags that the project allows. None: all tags."""
 
     preferred_pythons: tuple[str, ...] = ()
-    """The Pythons to try, in order, before the machine's latest: ``X.Y[.Z]``."""
+    """The Pythons to try before the latest one, as ``X.Y`` or ``X.Y.Z``."""
 
     managed_pythons: bool = True
     """Whether a missing Python can be downloaded."""

@@ -47,7 +47,7 @@ _WORD = r"[\w .+!-]{1,100}"
 _RECORDED_PYTHON = r"(?m)^version(?:_info)? *= *(3\.\d+\.\d+)"
 """The version in pyvenv.cfg; venv and uv write different keys."""
 _PYTHON_FILES = ("conda-meta/python-3.*.json", "lib/python3.*", "python3?*.dll")
-"""Files and folders of conda, Linux, and Windows that name a Python version."""
+"""Files of conda, Linux, and Windows whose name has the Python version."""
 _NAMED_PYTHON = r"python-?(3)\.?(\d+)(\.\d+)?"
 _TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 

@@ -36,7 +36,7 @@ class Stamp(Value):
     """
 
     python: str
-    """The path, size, time, and inode of the base interpreter and of a copy."""
+    """Path, size, time, and inode of the base interpreter and of its copy."""
     variables: Mapping[str, str]
     """The variables that change which files are loaded."""
     files: Mapping[str, Mapping[str, FileStamp]]

@@ -259,7 +259,7 @@ class ExistingEnvironment(Value):
 
     @cached_property
     def changed_packages(self) -> dict[str, str]:
-        """Messages about locked packages that another tool changed, by name."""
+        """Messages about changed locked packages, by name."""
         versions = describe_changed_packages(self.versions, self.locked_versions)
         return {**self.faults, **versions}
 

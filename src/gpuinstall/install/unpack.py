@@ -384,7 +384,7 @@ def _replace_damaged(
 
 
 def _remove_staged(packages: Iterable[InstalledPackage], staging: Path) -> None:
-    """Remove packages from the staging folder, so that uv installs them again."""
+    """Remove packages from the staging folder, to install them again."""
     for package in packages:
         for name in find_written_files(package, staging):
             if not leads_outside(name):

@@ -64,7 +64,8 @@ def test_removing_hook_restores_the_configuration_file(home, hook, name, text):
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
 
 
-def test_hook_warns_if_pytorch_index_is_unreachable(hook, monkeypatch, capsys):
+@pytest.mark.usefixtures("home")
+def test_hook_warns_if_pytorch_index_is_unreachable(monkeypatch, capsys):
     monkeypatch.delenv("UV_OFFLINE")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     assert run_command_line(["hook", "uv"]) == 0

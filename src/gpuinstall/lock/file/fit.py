@@ -57,7 +57,7 @@ class CompatibleLock(Value):
     lock: Lock
     plan: Plan
     python: str
-    """The version of the interpreter: ``X.Y.Z``, or ``X.Y`` if it is unknown."""
+    """The interpreter's version as ``X.Y.Z``, or ``X.Y`` if unknown."""
 
     @property
     def choice(self) -> Choice:
@@ -352,7 +352,7 @@ def _satisfies(
 
 
 def _applies(requirement: Requirement, python: str, machine: Machine) -> bool:
-    """Return whether a requirement applies to Python ``X.Y.Z``, or all of ``X.Y``."""
+    """Return whether a requirement applies to ``X.Y.Z`` or all of ``X.Y``."""
     # The lock of a target may be for any patch release.
     releases = [python] if python.count(".") > 1 else [f"{python}.0", python]
     return all(

@@ -192,7 +192,7 @@ def _read_project_files(
 
 
 def _parse_metadata(text: str, path: Path) -> Iterator[Requirement]:
-    """Yield the requirements with a URL in METADATA, PKG-INFO, or requires.txt.
+    """Yield requirements with a URL in a package's METADATA files.
 
     Raises:
         ValueError: uv would expand a variable in a URL.

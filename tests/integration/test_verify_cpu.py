@@ -22,9 +22,9 @@ LOST = "modified since installation: "
 OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
 
 
-def verify(environment, *, deep=False, surroundings=True):
+def verify(environment, *, deep=False, requested=()):
     return verify_environment(
-        environment / "bin" / "python", HERE, deep=deep, surroundings=surroundings
+        environment / "bin" / "python", HERE, deep=deep, requested=requested
     )
 
 

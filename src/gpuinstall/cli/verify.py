@@ -89,7 +89,7 @@ def verify_command(options: CommandOptions) -> Outcome:
         machine,
         origin,
         deep=options.deep,
-        surroundings=True,
+        requested=(),
         reporter=options.terminal,
     )
     _adopt_if_passed(folder, verdict)

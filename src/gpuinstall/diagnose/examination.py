@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,7 +166,11 @@ def examine(
     findings += excluded_gpus(evidence, machine)
     is_damaged = any(one.blocking for one in (*machine.problems, *findings))
     is_last = stamp is not None and stamp.is_passed and not is_damaged
-    is_last = is_last and not _find_interference(evidence)
+    requested = requirement_names(evidence.request.requirements)
+    if is_last:
+        # Since then, a module elsewhere may hide a package.
+        interpreting = inspect_interpreter(interpreter(venv))
+        is_last = not any(find_interference(interpreting, venv, requested))
     proof = Preflight()
     verdict = None
     failures: list[Finding] = []
@@ -182,7 +186,7 @@ def examine(
     else:
         proof = preflight(machine, reporter)
         if was_started:
-            verdict, failures = _verify(venv, machine, evidence, reporter)
+            verdict, failures = _verify(machine, evidence, requested, reporter)
     if verdict:
         findings += requirements_unmet(evidence)
         findings += unproven_devices(verdict)
@@ -204,16 +208,6 @@ def examine(
         is_last=is_last,
         findings=by_urgency([*machine.problems, *proof.problems, *findings]),
     )
-
-
-def _find_interference(evidence: DoctorEvidence) -> list[Finding]:
-    """Find modules that hide packages since the last verification."""
-    requested = requirement_names(evidence.request.requirements)
-    try:
-        inspected = inspect_interpreter(interpreter(evidence.venv))
-    except UsageError as error:
-        return [error.finding]
-    return [*find_interference(inspected, evidence.venv, requested)]
 
 
 def refused_request(
@@ -337,15 +331,15 @@ def merge_failures(
     """Add failed checks to findings, unless a finding explains the failure."""
     causes = {failure.id for failure in failures if failure.id}
     merged = []
-    unexplained = list(failures)
+    known = set()
     for finding in findings:
         is_cause = finding.where == "environment" and finding.id in causes
         merged.append(replace(finding, blocking=finding.blocking or is_cause))
         if is_cause:
-            unexplained = [one for one in unexplained if one.id != finding.id]
+            known.add(finding.id)
     if any(finding.code in DAMAGE and finding.blocking for finding in merged):
         return merged
-    return merged + unexplained
+    return merged + [failure for failure in failures if failure.id not in known]
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -357,7 +351,6 @@ def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         sorted(
             once.values(),
             key=lambda one: (
-                not (one.blocking and one.where == "machine"),
                 not one.blocking,
                 ORDER.index(one.where),
             ),
@@ -382,17 +375,17 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
 
 
 def _verify(
-    venv: Path,
     machine: Machine,
     evidence: DoctorEvidence,
+    requested: Collection[str],
     reporter: Reporter,
 ) -> tuple[Verdict | None, list[Finding]]:
     """Verify an environment by running GPU kernels.
 
     Args:
-        venv: The environment.
         machine: This machine.
-        evidence: The environment, for the fixes.
+        evidence: The environment.
+        requested: The requested packages.
         reporter: Reports progress.
 
     Returns:
@@ -400,17 +393,16 @@ def _verify(
     """
     try:
         verdict = verify_environment(
-            interpreter(venv),
+            interpreter(evidence.venv),
             machine,
-            surroundings=True,
-            requested=requirement_names(evidence.request.requirements),
+            requested=requested,
             reporter=reporter,
         )
     except UsageError as error:
         fix = evidence.install_advice(recreate=True)
         finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
         return None, [finding]
-    more = environment_advice(venv, "verify", "--verbose")
+    more = environment_advice(evidence.venv, "verify", "--verbose")
     failures = []
     torch = evidence.by_name.get("torch")
     for device in verdict.devices:

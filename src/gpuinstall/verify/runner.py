@@ -53,8 +53,7 @@ def verify_environment(
     origin: Origin | None = None,
     *,
     deep: bool = False,
-    surroundings: bool = False,
-    requested: Collection[str] = (),
+    requested: Collection[str] | None = None,
     programs: Collection[str] = (),
     reporter: Reporter = SILENT,
 ) -> Verdict:
@@ -67,8 +66,8 @@ def verify_environment(
             marker.
         deep: Whether to run further checks, and compare files with their recorded
             hashes.
-        surroundings: Whether to fail instead of warn if other modules hide packages.
-        requested: The packages that are required in addition to torch and the locked ones.
+        requested: The packages that other modules must not hide, besides torch and the
+            locked packages. None: print a warning if any is hidden.
         programs: The modules to test if torch was verified before.
         reporter: Receives the progress.
 
@@ -100,12 +99,12 @@ def verify_environment(
         message = f"the environment was created for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
     # The verification runs in isolated mode, but the user's programs do not.
-    interfering = _find_interference(verification, requested)
-    if surroundings:
-        checks += interfering
-    else:
+    interfering = _find_interference(verification, requested or ())
+    if requested is None:
         for check in interfering:
             reporter.warn(check.message or "")
+    else:
+        checks += interfering
     devices = [device.with_checks(checks) for device in devices]
     return _create_verdict(verification, devices, reports)
 

@@ -16,12 +16,13 @@ import tomli
 from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.declaration import read_constraints, read_inputs
 from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
-from gpuinstall.sources.provenance import TRUST_FOLDER, Effect
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
 from tests.lab.host import Answer
 from tests.lab.index_text import steps_of

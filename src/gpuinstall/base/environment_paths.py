@@ -11,6 +11,7 @@ from os.path import isdir, isfile, islink
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import is_inside
 from gpuinstall.base.removal import is_mount
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
@@ -79,9 +80,13 @@ class EnvironmentPaths(Value):
         place = Path(os.path.abspath(follow_redirect(venv)))  # noqa: PTH100  keeps links above
         if islink(place):
             place = Path(os.path.realpath(place))
-        inside = place / WORK
-        contains_work = isdir(inside)
-        if isdir(place) and not contains_work:
+        contains_work = isdir(place / WORK)
+        # A clone can link to any file of this user, so nothing is written next to it.
+        is_linked = place != Path(os.path.abspath(venv))  # noqa: PTH100
+        is_elsewhere = is_linked and not is_inside(place, project)
+        if is_elsewhere and not contains_work:
+            contains_work = not os.path.lexists(cls(place).work)
+        elif isdir(place) and not contains_work:
             # Another command may have interrupted a change next to the environment.
             is_beside = os.path.lexists(cls(place).work)
             is_beside |= os.access(place.parent, os.W_OK)

@@ -19,6 +19,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import find_repository, real_path
 from gpuinstall.base.interruption import kill_on_exit
 from gpuinstall.base.owners import can_start
+from gpuinstall.base.trust import trusts_folders
 
 if TYPE_CHECKING:
     from gpuinstall.base.timeouts import Timeouts
@@ -32,7 +33,8 @@ OUTPUT = 10_000_000
 
 
 _MODULE_PATH = "PYTHONPATH"
-_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", _MODULE_PATH}
+_PROGRAM_PATH = "PATH"
+_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", _MODULE_PATH, _PROGRAM_PATH}
 """Variables with search paths, which may contain untrusted folders."""
 
 
@@ -64,6 +66,11 @@ def is_startable(program: Path) -> bool:
         return False
 
 
+def list_program_folders() -> list[str]:
+    """Return the folders of PATH, without untrusted ones."""
+    return _select_folders(_PROGRAM_PATH, os.environ.get("PATH", os.defpath))
+
+
 def find_program(name: str, path: str | None = None) -> str | None:
     """Return the path of a program, or None if it is missing or untrusted.
 
@@ -73,6 +80,7 @@ def find_program(name: str, path: str | None = None) -> str | None:
     """
     import shutil  # slow to import
 
+    path = os.pathsep.join(list_program_folders()) if path is None else path
     program = shutil.which(name, path=path)
     if program and is_startable(Path(program)):
         return program
@@ -215,17 +223,25 @@ def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Remove untrusted folders from the paths of libraries and modules."""
     variables = dict(environ)
     for name in _PATHS & variables.keys():
-        # ld.so also accepts semicolons as separators.
-        folders = re.split(f"[{os.pathsep};]", variables.pop(name))
-        trusted = [folder for folder in folders if Path(folder).is_absolute()]
-        if name == _MODULE_PATH:
-            trusted = [folder for folder in trusted if not _is_in_project(folder)]
+        trusted = _select_folders(name, variables.pop(name))
         if trusted:
             variables[name] = os.pathsep.join(trusted)
     return variables
 
 
-def _is_in_project(folder: str) -> bool:
+def _select_folders(name: str, value: str) -> list[str]:
+    """Return the trusted folders of a variable, which are absolute."""
+    # ld.so also accepts semicolons as separators.
+    separators = os.pathsep if name == _PROGRAM_PATH else f"{os.pathsep};"
+    folders = re.split(f"[{separators}]", value)
+    trusted = [folder for folder in folders if Path(folder).is_absolute()]
+    is_distrusted = name == _PROGRAM_PATH and not trusts_folders()
+    if name == _MODULE_PATH or is_distrusted:
+        return [folder for folder in trusted if not is_in_project(folder)]
+    return trusted
+
+
+def is_in_project(folder: str) -> bool:
     """Return whether a folder is in the project of the working folder."""
     try:
         project = find_repository(Path.cwd())

@@ -32,9 +32,11 @@ from gpuinstall.base.files import (
     xdg_folder,
 )
 from gpuinstall.base.owners import is_foreign, owner_of
+from gpuinstall.base.process import is_in_project
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
+from gpuinstall.base.trust import trusts_folders
 from gpuinstall.environments.environment import read_marker
 
 MAX_IDENTITIES = 64
@@ -54,7 +56,20 @@ def record_environment(venv: Path, identity: str, *, is_created: bool) -> None:
         identity: The ID in its marker.
         is_created: Whether this user created it on this machine; False: the user adopted it.
     """
-    record_identity(venv, identity if is_created else _ADOPTED + identity)
+    if not is_created:
+        identity = _identify_adopted(venv, identity)
+    record_identity(venv, identity)
+
+
+def _identify_adopted(venv: Path, identity: str) -> str:
+    """Return the recorded ID of an adopted environment.
+
+    A clone at the same path has the same marker, but another inode or change time.
+    """
+    with suppress(OSError):
+        status = (venv / "pyvenv.cfg").stat()
+        identity += f" {status.st_ino} {status.st_ctime_ns}"
+    return _ADOPTED + identity
 
 
 def record_identity(path: Path, identity: str) -> None:
@@ -83,7 +98,7 @@ def is_recorded(venv: Path) -> bool:
     marker = read_marker(venv)
     identities = _read_identities(venv)
     return marker is not None and (
-        marker.id in identities or _ADOPTED + marker.id in identities
+        marker.id in identities or _identify_adopted(venv, marker.id) in identities
     )
 
 
@@ -210,7 +225,9 @@ def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -
     is_requested = allow_unmanaged or venv in {
         one.venv for one in find_undoable_environments()
     }
-    if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
+    is_activated = os.environ.get("VIRTUAL_ENV") == str(venv)
+    is_activated &= trusts_folders() or not is_in_project(str(venv))
+    if not (is_requested or is_activated):
         return False
     if not is_recorded(venv):
         text = f"{python}, in an environment that gpuinstall did not create"

@@ -20,7 +20,7 @@ from typing import TypeVar
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import xdg_folder
-from gpuinstall.base.process import is_startable, run_python
+from gpuinstall.base.process import is_startable, list_program_folders, run_python
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.threads import map_concurrently
@@ -192,7 +192,7 @@ def find_named_python(name: str) -> Path | None:
     """Return the interpreter at a path, or with a name on PATH, if any."""
     import shutil  # slow to import
 
-    program = shutil.which(name)
+    program = shutil.which(name, path=os.pathsep.join(list_program_folders()))
     # Keep symbolic links, because an environment's links lead to its base interpreter.
     return Path(program).absolute() if program else None
 
@@ -279,8 +279,7 @@ def _find_path_interpreters() -> Iterator[Path]:
 
 
 def _read_path_folders() -> list[Path]:
-    entries = map(Path, os.environ.get("PATH", "").split(os.pathsep))
-    return [entry for entry in entries if entry.is_absolute()]
+    return [*map(Path, list_program_folders())]
 
 
 def _find_managed_interpreters() -> Iterator[Path]:

@@ -40,11 +40,16 @@ from gpuinstall.base.text import (
     remove_block,
     remove_logins,
 )
+from gpuinstall.base.trust import (
+    TRUST_FOLDER,
+    find_user_config,
+    trusts_folders,
+    user_folder,
+)
 from gpuinstall.base.values import replace
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
     TORCH_BACKEND,
-    TRUST_FOLDER,
     Effect,
     SourceSetting,
     create_setting,
@@ -137,13 +142,6 @@ _JUDGED = {
 """The keys of a pyproject.toml with values that uv must accept."""
 
 _UV_FILE = Path("uv", "uv.toml")
-
-
-def user_folder() -> Path:
-    """Return the folder of the user's configuration files."""
-    if sys.platform == "win32":
-        return xdg_folder("APPDATA", "")
-    return xdg_folder("XDG_CONFIG_HOME", ".config")
 
 
 def _machine_folders() -> list[Path]:
@@ -400,18 +398,17 @@ def read_policy(folder: Path) -> Policy:
     if variable not in {"", "0", "1"}:
         message = f"{TRUST_FOLDER} is {variable!r}, but must be 0 or 1"
         raise UsageError("trust-folder", message)
-    path = user_folder() / "gpuinstall" / "config.toml"
+    path = find_user_config()
     with _convert_read_errors(path):
         table = parse_toml(_read_text(path, None))
         check_shape(table, CONFIG)
-        trusted = table.get("trust-folder", True)
         prefixes = table.get("trusted-sources", [])
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
         names = table.get("pass-build-variables", [])
         policy = Policy(
-            trusts_folder=variable == "1" if variable else trusted,
+            trusts_folder=trusts_folders(),
             trusts_other_users=variable == "1",
             trusted_sources=tuple(map(Location.parse, prefixes)),
             pass_build_variables=tuple(names),

@@ -30,8 +30,6 @@ from gpuinstall.sources.uv_settings import Setting, UvSetting
 
 OFFICIAL_HOSTS = ".pytorch.org"
 
-TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
-
 
 class Effect(Enum):
     """Effect of a source on gpuinstall."""

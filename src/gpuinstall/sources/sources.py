@@ -32,6 +32,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import redact, remove_logins, shorten
+from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.gate import (
     TRUST,
@@ -43,7 +44,6 @@ from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     FORMS,
     INDEXES,
-    TRUST_FOLDER,
     Effect,
     SourceSetting,
     create_setting,

@@ -20,6 +20,17 @@ def test_environment_path_follows_a_link(tmp_path):
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
 
+def test_nothing_is_written_next_to_linked_file(tmp_path):
+    home = tmp_path / "home"
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".venv").symlink_to(home / ".bashrc")
+    assert EnvironmentPaths.find(folder / ".venv").work == home / ".bashrc/.gpuinstall"
+    # The environment may have a journal there.
+    (home / ".bashrc.gpuinstall").mkdir(parents=True)
+    assert EnvironmentPaths.find(folder / ".venv").work == home / ".bashrc.gpuinstall"
+
+
 @pytest.mark.parametrize("is_created", [True, False])
 def test_link_of_a_moved_project_is_followed(tmp_path, monkeypatch, is_created):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

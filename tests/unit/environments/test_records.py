@@ -44,6 +44,17 @@ def test_existing_environments_are_remembered(tmp_path):
     assert find_recorded_environments() == []
 
 
+def test_new_clone_of_adopted_environment_is_unknown(tmp_path):
+    made = make_environment(tmp_path / ".venv", "ours")
+    record_environment(made, "ours", is_created=False)
+    assert is_recorded(made)
+    clone = tmp_path / "clone"
+    shutil.copytree(made, clone, symlinks=True)
+    shutil.rmtree(made)
+    clone.rename(made)
+    assert not is_recorded(made)
+
+
 def test_copied_or_adopted_environment_is_distinguished(tmp_path):
     made = make_environment(tmp_path / ".venv", "ours")
     assert (is_recorded(made), was_created_here(made)) == (False, False)

@@ -10,9 +10,9 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import format_guard
+from gpuinstall.base.trust import user_folder
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
-from gpuinstall.sources.configuration import user_folder
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.git import REFUSED, move_git_settings
 from gpuinstall.sources.requirements_file import (

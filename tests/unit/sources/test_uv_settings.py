@@ -10,8 +10,9 @@ from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.process import run
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.sources.configuration import read_uv_variables
-from gpuinstall.sources.provenance import TRUST_FOLDER, format_recorded_sources
+from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import parse_requirements
 from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
 from tests.lab.listener import Listener

@@ -404,16 +404,15 @@ def _verify(
         return None, [finding]
     more = environment_advice(evidence.venv, "verify", "--verbose")
     failures = []
-    torch = evidence.by_name.get("torch")
     for device in verdict.devices:
         for fault in device.faults:
-            fixes = fault.fixes or (more,)
-            # Replace the suggestion to run doctor, which is already running.
-            if any(str(fix).startswith("gpuinstall doctor") for fix in fixes):
-                fixes = (evidence.install_advice(),)
-                if torch:
-                    fixes = evidence.reinstall(torch)
+            # Omit the suggestion to run doctor, which is already running.
+            fixes = tuple(
+                fix
+                for fix in fault.fixes
+                if not str(fix).startswith("gpuinstall doctor")
+            )
             if fault.where != "machine":
                 message = f"{device.name}: {fault.message}"
-                failures.append(replace(fault, message=message, fixes=fixes))
+                failures.append(replace(fault, message=message, fixes=fixes or (more,)))
     return verdict, failures

@@ -133,10 +133,10 @@ def test_unknown_failure_has_no_fix():
     assert failed("sort", "the numbers differ").fixes == ()
 
 
-def test_failed_torch_import_suggests_doctor():
+def test_failed_torch_import_suggests_reinstallation():
     lost = replace(PROOF, altered=("torch/_C.so",))
     (advice,) = failed("import", "ImportError: x", context=lost).fixes
-    assert str(advice).startswith("gpuinstall doctor --venv /data/envs/it ")
+    assert str(advice).startswith("gpuinstall install --reinstall-package torch ")
 
 
 def test_killed_check_refers_to_kernel_log():

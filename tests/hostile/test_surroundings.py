@@ -66,7 +66,7 @@ def test_programs_in_the_working_folder_are_not_run(here, tmp_path):
         "requests.py",
     ):
         (here.folder / name).write_text(code, "utf-8")
-    path = os.pathsep.join(("", ".", os.environ["PATH"], ""))
+    path = os.pathsep.join((".", "", "sub/..", os.environ["PATH"], ""))
     hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
     for words in (
         ("probe",),

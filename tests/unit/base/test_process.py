@@ -1,6 +1,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,20 @@ def test_uv_timeouts_depend_on_variables(monkeypatch):
     monkeypatch.setenv("UV_HTTP_RETRIES", "9")
     chosen = Timeouts(silence=7).variables()
     assert (chosen["UV_HTTP_TIMEOUT"], chosen["UV_HTTP_RETRIES"]) == ("7", "9")
+
+
+def test_relative_folders_on_path_are_ignored(tmp_path, monkeypatch):
+    program = tmp_path / "a-program"
+    program.write_text("#!/bin/sh\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join((".", "", os.defpath)))
+
+    assert process.find_program("a-program") is None
+    assert process.find_program("a-program", str(tmp_path)) == str(program)
+    code = "import os; print(os.environ['PATH'])"
+    done = process.run([sys.executable, "-I", "-c", code])
+    assert all(Path(one).is_absolute() for one in done.out.strip().split(os.pathsep))
 
 
 def test_modules_of_the_project_are_removed_from_pythonpath(tmp_path, monkeypatch):

@@ -618,10 +618,11 @@ def _parse_text(text: str) -> Requirement:
     """Parse a standard requirement, or a URL without a name."""
     named = re.fullmatch(_NAMED, text)
     address = named["rest"] if named else text
+    unnamed = re.fullmatch(_UNNAMED, text)
     fault = find_url_fault(address)
     if fault:
-        raise _malformed(address.rpartition("@")[2], "URL", fault)
-    unnamed = re.fullmatch(_UNNAMED, text)
+        kind = "URL" if named or is_url(text) or unnamed else "requirement"
+        raise _malformed(address.rpartition("@")[2], kind, fault)
     if named or unnamed is None:
         return _parse_named(text)
     return _parse_address(unnamed)
@@ -630,7 +631,8 @@ def _parse_text(text: str) -> Requirement:
 def _parse_named(text: str) -> Requirement:
     """Parse a standard requirement, or a name and a path with blanks."""
     located = re.fullmatch(_PATH_WITH_BLANKS, text)
-    standard = text
+    # As in pip and uv, a semicolon after the name of a file ends the URL.
+    standard = re.sub(r"(@\s*\S+?\.(?:whl|zip|tar\.gz));", r"\1 ;", text, count=1)
     if located:
         # packaging accepts no blanks in a URL.
         standard = located["name"].rpartition("@")[0] + (located["marker"] or "")
@@ -685,7 +687,8 @@ def _malformed(
 
 def _find_name_in_url(address: str) -> str:
     """Return the package name in a URL: its ``#egg=``, file, or last part."""
-    location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", address)
+    plain = re.sub(r"\?[^#]*", "", address) if is_url(address) else address
+    location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", plain)
     *_, owner, last = re.split(r"[/\\]", f"/{location}".removesuffix(".git"))
     egg = re.search(r"#.*?egg=([A-Za-z0-9][\w.-]*)", address)
     known = egg or re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last)

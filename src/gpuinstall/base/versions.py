@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.vendors import BACKEND_ROWS
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 
 class CudaVersion(NamedTuple):
@@ -175,6 +178,13 @@ def find_labeled_backend(version: str) -> Backend | None:
     """Return the backend in a local version label, if any."""
     label = version.partition("+")[2]
     return known_backend(label) or known_backend(label.partition(".")[0])
+
+
+def parse_public_version(version: Version | str) -> Version:
+    """Return a version without its local label."""
+    from packaging.version import Version  # slow to import
+
+    return Version(Version(str(version)).public)
 
 
 def looks_like_tag(text: str) -> bool:

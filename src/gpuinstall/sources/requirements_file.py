@@ -75,7 +75,7 @@ _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
 FETCH = ContextVar[Callable[[str, Path], str] | None]("FETCH", default=None)
 """Returns the text of an included URL if its source is permitted."""
-_NO_VARIABLES = "Write the path: variables are not expanded in this file"
+_NO_VARIABLES = "Write the value: variables are not expanded in this file"
 _COMMENT = r"(?:^|\s)#.*"
 
 
@@ -468,6 +468,11 @@ class _Reader:
             line: The file and line, for messages.
             constrains: Whether the included requirements are constraints.
         """
+        if re.search(r"['\"]|\\ ", name):
+            import shlex
+
+            with convert_content_errors(f"{line}: -r {name}"):
+                name = " ".join(shlex.split(name))
         if "\0" in name:
             message = f"{line}: the name of a requirements file is not valid"
             raise UsageError("requirements-unreadable", message)
@@ -572,7 +577,7 @@ def _read_options(
         settings = [
             *convert_pip_option(option, value, path, line=number, package=package)
         ]
-        if not settings and option not in _SILENT:
+        if not settings and option not in {*_SILENT, *_PIP_LISTS}:
             raise ValueError(f"{option} is not an option of a requirements file")
         yield from settings
 

@@ -198,6 +198,17 @@ def test_markers_hold_for_target_python_and_extras(marker, expected):
     assert marker_holds(marker, environment, ["gpu", "fast"], ["docs"]) is expected
 
 
+def test_file_url_ends_at_a_semicolon():
+    url = "https://h.example/d-1.0-py3-none-any.whl"
+    parsed = parse_requirement(f"d @ {url}; python_version > '3'")
+    assert (parsed.url, str(parsed.marker)) == (url, 'python_version > "3"')
+
+
+def test_query_is_no_part_of_a_name():
+    url = "http://h.example/x_y-1.0-py3-none-any.whl?x=1"
+    assert parse_requirement(url).name == "x-y"
+
+
 def test_marker_without_a_variable_is_malformed():
     with pytest.raises(UsageError, match="does not compare a variable"):
         parse_requirement("numpy; 'a' in 'abc'")

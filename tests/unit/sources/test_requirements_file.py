@@ -91,8 +91,8 @@ ADVICE = {
     "pylock.toml": "gpuinstall sync",
     "a b/pylock.toml": "cd 'a b' && gpuinstall sync",
     "https://index.example/in.txt": "curl -O https://index.example/in.txt   # then use in.txt",
-    "${HERE}/in.txt": "Write the path: variables are not expanded in this file",
-    "variable.txt": "Write the path: variables are not expanded in this file",
+    "${HERE}/in.txt": "Write the value: variables are not expanded in this file",
+    "variable.txt": "Write the value: variables are not expanded in this file",
     "included.txt": "curl -O https://index.example/in.txt   # then use in.txt",
 }
 """Unsupported requirements files, each with its hint."""

@@ -18,6 +18,7 @@ from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.lock import list_versions
 from gpuinstall.lock.file.target import find_required_glibc
@@ -26,7 +27,6 @@ from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import (
     list_torch_versions,
-    parse_public_version,
 )
 from gpuinstall.lock.resolve.run_uv import is_library_of_torch, run_uv_without_facts
 from gpuinstall.lock.uv.edges import OWN_PACKAGES

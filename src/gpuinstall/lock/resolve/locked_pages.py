@@ -13,10 +13,11 @@ from typing import Any
 
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import Catalog
 from gpuinstall.lock.file.lock import Lock, LockedFile
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.resolver_input import Requests, parse_public_version
+from gpuinstall.lock.resolve.resolver_input import Requests
 from gpuinstall.plan import Plan
 from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.sources.session import Session

@@ -24,7 +24,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint, is_file_url, is_http_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import version_key
+from gpuinstall.base.versions import parse_public_version, version_key
 from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.lock import (
     Lock,
@@ -48,7 +48,6 @@ from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
     Requests,
     create_inputs,
-    parse_public_version,
 )
 from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
 from gpuinstall.lock.uv.builds import (

@@ -25,7 +25,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, version_key
+from gpuinstall.base.versions import CPU, parse_public_version, version_key
 from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
@@ -405,7 +405,7 @@ class PackageIndex:
             is_newer = newest is None or source.version > newest
             if is_newer and self._is_allowed(source, self.find_limits(name)):
                 newest = source.version
-        return newest
+        return newest and parse_public_version(newest)
 
     def find_releases(self, package: str) -> Mapping[Version, Wheel]:
         """Return the wheels of allowed final releases, latest first."""

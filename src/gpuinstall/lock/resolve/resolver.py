@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import Constraint, requirement_names
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.listing import find_family_links
 from gpuinstall.lock.request.project import find_nested_requirements
@@ -19,7 +20,7 @@ from gpuinstall.lock.resolve.collect_facts import collect_facts
 from gpuinstall.lock.resolve.inspect import ResolutionInspector
 from gpuinstall.lock.resolve.knowledge import Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.resolver_input import ResolverInput, parse_public_version
+from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.resolve.run_uv import (
     is_library_of_torch,
     limit_backends,
@@ -251,8 +252,8 @@ class Resolver:
             newest = None
             if listed > selected:
                 newest = self.find_newest_release(package, known)
-            if newest and newest > selected:
-                behind[package] = newest
+            if newest and parse_public_version(newest) > selected:
+                behind[package] = parse_public_version(newest)
             else:
                 fixed.append(package)
         if resolution.build.torch == max(self.resolver_input.torches):

@@ -11,8 +11,6 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import Version
-
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
@@ -24,6 +22,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.versions import parse_public_version
 from gpuinstall.lock.file.target import Target, parse_minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.plan import Plan
@@ -33,6 +32,7 @@ from gpuinstall.plan.python import find_release, get_minor_version
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
+    from packaging.version import Version
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build, Catalog, Wheel
@@ -259,11 +259,6 @@ def suggest_request_without(
         return f"Run it again without {package}" + (f", with {torch}" if torch else "")
     command = join_command(["gpuinstall", "install", "--only", *(words or ["torch"])])
     return f"{command}   # installs everything except {package}"
-
-
-def parse_public_version(version: str) -> Version:
-    """Return a version without its local label."""
-    return Version(Version(version).public)
 
 
 def remove_backend_labels(

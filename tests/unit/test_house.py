@@ -200,6 +200,12 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         (r'"(platform_machine|python_full_version)": ', {"base/requirement.py"}),
         (r"environment: Mapping\[str, str\] \| None", set()),
         (r"\bpython_version\(\)", {"machine/pythons.py"}),
+        # Is a URL or path local? find_path
+        (r"\bis_remote\b|def find_path\(", {"base/requirement.py"}),
+        # What is the public version? parse_public_version
+        (r"Version\(Version\(", {"base/versions.py"}),
+        # What does a file's METADATA contain? parse_metadata
+        (r"Parser\(\)\.parse|message_from_", {"wheels/wheel_reader.py"}),
         # Does a path lead outside? leads_outside
         (r'startswith\([^)]*"/?\.\.|"\.\." in ', {"base/files.py"}),
         # Is an installed file unchanged? find_damage and find_intact_files

@@ -8,13 +8,17 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import open_regular, read_document
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.base.versions import Backend, find_torch_backend
+from gpuinstall.base.versions import (
+    Backend,
+    find_torch_backend,
+    parse_public_version,
+)
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.environments.environment import read_markers
 from gpuinstall.environments.packages import InstalledPackage, read_packages
@@ -73,7 +77,7 @@ class LocalReading(Value):
         """Find an installed torch, and its build if the catalog lists it."""
         serving = self.catalog.with_kind(backend.kind)
         with suppress(InvalidVersion):
-            public = Version(Version(version).public)
+            public = parse_public_version(version)
             for build in serving.builds_for(self.machine.os, self.machine.arch):
                 if build.torch == public and build.backend == backend:
                     return InstalledTorch(version, backend, build)

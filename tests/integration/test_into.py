@@ -356,7 +356,7 @@ def test_verify_reports_damage_of_a_portable_python(workshop, play):
     record = site / "beside-1.0.dist-info" / "RECORD"
     record.parent.mkdir()
     record.touch()
-    done = workshop.run("verify", "--python", str(environment / "python.exe"))
+    done = workshop.run("verify", "--deep", "--python", str(environment / "python.exe"))
     assert "beside 1.0 is damaged" in done.err
 
 

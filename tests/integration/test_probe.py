@@ -135,7 +135,7 @@ def test_ascii_output_is_written(play):
 
 NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE = 3, 4, 7
 FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 13, 15, 16, 999
-LOST = "sudo dmesg | grep -i -e nvrm -e xid   # Xid 79: power and seating of the GPU; 119 or 120: its firmware"
+LOST = "Power the machine off and on, then check power cables, riser, and temperatures"
 NODES = "sudo nvidia-modprobe -c 0 -u"
 RESET = "sudo nvidia-smi -i {} --gpu-reset   # after all programs on it have ended"
 QUESTIONS = ("name", "uuid", "pci", "memory", "capability", "mode", "mig_mode")

@@ -51,7 +51,6 @@ from gpuinstall.sources.requirements_file import (
     join_files,
     read_requirements_text,
 )
-from gpuinstall.wheels.wheel_reader import parse_metadata
 
 _IN_ARCHIVE = re.compile(
     rf"([^/]+/)?({PROJECT}|PKG-INFO|[^/]+\.egg-info/requires\.txt)"
@@ -199,6 +198,9 @@ def _parse_metadata(text: str, path: Path) -> Iterator[Requirement]:
     """
     lines = text.splitlines()
     if path.suffix != ".txt":
+        # Slow to import.
+        from gpuinstall.wheels.wheel_reader import parse_metadata
+
         lines = parse_metadata(text).get_all("Requires-Dist", [])
     for line in lines:
         written = " ".join(line.split())

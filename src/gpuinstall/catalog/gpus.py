@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.errors import GpuInstallError, NoBuildError, UsageError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.vendors import VENDOR_ROWS
 from gpuinstall.base.versions import ComputeCapability
@@ -40,6 +41,14 @@ _LONGEST = 200
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
 """A number of GPUs, which is ignored, as in 4x A100 or 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
+_VGPU = re.compile(r" \d{1,2}[abcq]$")
+"""The profile in the name of a virtual GPU, as in GRID A100-10C."""
+_LISTED = re.compile(
+    r"(?P<chip>[^\[\]:]*)(?P<products>\[[^\[\]]+\])( \(rev \w+\))?\s*\Z"
+)
+"""A line of lspci, as in Navi 31 [Radeon RX 7900 XT/7900 XTX]."""
+_VARIANT = re.compile(r"[1-9]\d{0,2}gb|[1-9]\d?[abcq]|sxm\d*|hbm\d*e?|nvl\d*")
+"""A size of memory, the profile of a virtual GPU, or a form with a number."""
 _ASK_THE_DRIVER = (
     "nvidia-smi --query-gpu=name,compute_cap --format=csv"
     "   # on that machine: prints the name and the capability; for 8.9, use --gpu sm_89"
@@ -188,19 +197,28 @@ def find_gpu(name: str) -> Product:
         NoBuildError: No build is known for the GPU.
     """
     name = _COUNT.sub("", name[:_LONGEST])
+    listed = _LISTED.search(name)
+    if listed:
+        return _find_listed(name, listed["chip"], listed["products"])
     text = _normalize_name(name)
     matches = _find_matches(text)
     for row in chain.from_iterable(
         table["no_builds"] for table in _read_tables().values()
     ):
-        # A listed GPU of a newer series has builds. An unlisted name may be mistyped.
-        is_meant = row["older"] or not matches
-        if is_meant and re.search(row["names"], text):
-            suggestion = None if row["older"] else _suggest_names(text)
+        if not re.search(row["names"], text):
+            continue
+        if row["older"]:
             raise NoBuildError(
                 "gpu-not-supported",
                 f"no known build of torch supports the {row['maker']} {name}",
-                hint=suggestion or row["instead"],
+                hint=row["instead"],
+            )
+        # An unlisted GPU may have a listed chip.
+        if not matches:
+            raise UsageError(
+                "gpu-unknown",
+                f"the list of {row['maker']} GPUs does not contain {name!r}",
+                hint=_suggest_names(text) or row["instead"],
             )
     if not matches:
         assumed = _guess_product(name, text)
@@ -212,11 +230,29 @@ def find_gpu(name: str) -> Product:
         hint = f"Use {_format_examples(matches)}"
         raise UsageError("gpu-ambiguous", f"{name!r} is ambiguous", hint=hint)
     first = matches[0]
-    own = _split_words(_normalize_name(first.name), first.maker)
+    own = _split_words(_spell_words(first.name), first.maker)
     is_named = _has_name(own, _split_words(text, first.maker))
     if is_named and len({gpu.name for gpu in matches}) == 1:
         return first
     return first._replace(name=name.replace("_", " ").strip())
+
+
+def _find_listed(name: str, chip: str, products: str) -> Product:
+    """Find a GPU by its line of lspci: by its products, or else by its chip.
+
+    Raises:
+        GpuInstallError: Neither determines the architecture.
+    """
+    plain = re.sub(r"(?<=\d)[A-Z]+$", "", chip.strip())
+    found = []
+    for reading in (*_parse_names(products), chip, plain):
+        with suppress(GpuInstallError):
+            found.append(find_gpu(reading))
+    if not found:
+        return find_gpu(next(_parse_names(products)))
+    if len({gpu.code for gpu in found}) > 1:
+        return found[-1]._replace(name=name)
+    return found[0]
 
 
 def _guess_product(name: str, text: str) -> Product | None:
@@ -234,11 +270,10 @@ def _guess_product(name: str, text: str) -> Product | None:
 def _find_matches(text: str) -> list[Product]:
     """Return the GPUs that match a name or, if none, a variant of it.
 
-    The variants are the name as written, without a MIG profile, and without "Quadro". A
-    GPU matches by its whole name or by its model, and then by a name or model that
+    A GPU matches by its whole name or by its model, and then by a name or model that
     contains the given one.
     """
-    for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
+    for reading in _list_readings(text):
         words = {maker: _split_words(reading, maker) for maker in _load_brands()}
         for is_match in (_has_name, _contains):
             # Compare whole names first, then only the words of the model.
@@ -251,6 +286,16 @@ def _find_matches(text: str) -> list[Product]:
                 if matches:
                     return matches
     return []
+
+
+def _list_readings(text: str) -> tuple[str, ...]:
+    """Return a name as written, without a profile, and without Quadro."""
+    return (
+        text,
+        _MIG.sub("", text),
+        _VGPU.sub("", text),
+        text.replace("quadro ", ""),
+    )
 
 
 def _has_name(own: _Words, words: _Words) -> bool:
@@ -289,8 +334,7 @@ def _select_model_words(words: _Words) -> _Words:
 def _load_entries() -> tuple[tuple[Product, _Words], ...]:
     """Load all known GPUs, with the words of their names."""
     return tuple(
-        (gpu, _split_words(_normalize_name(gpu.name), gpu.maker))
-        for gpu in _list_gpus()
+        (gpu, _split_words(_spell_words(gpu.name), gpu.maker)) for gpu in _list_gpus()
     )
 
 
@@ -310,6 +354,53 @@ def _list_gpus() -> Iterator[Product]:
 
 
 def _normalize_name(name: str) -> str:
+    """Return a name in lower case with single spaces between its known words.
+
+    Spaces and hyphens do not matter: RTX6000 and RTX-6000 are RTX 6000.
+    """
+    text = _spell_words(name)
+    known = _find_known_words(text.replace(" ", ""))
+    if known:
+        return " ".join(known)
+    # A number may follow another, as in GRID M3-3020.
+    words = [_find_known_words(word) or [word] for word in text.split()]
+    return " ".join(chain.from_iterable(words))
+
+
+def _find_known_words(joined: str) -> list[str]:
+    """Split a name without spaces into the fewest known words, if possible."""
+    known, longest = _load_words()
+    best: list[list[str] | None] = [[]]
+    for end in range(1, len(joined) + 1):
+        splits = []
+        for start in range(max(0, end - longest), end):
+            before, word = best[start], joined[start:end]
+            is_after_digit = joined[start - 1 : start].isdigit()
+            is_split_number = is_after_digit and word[0].isdigit()
+            is_variant = _VARIANT.fullmatch(word) is not None
+            # A single letter is a word in RTX 5090 D V2 and TITAN X, but not in HBM3.
+            is_letter = len(word) == 1 and not is_after_digit and end < len(joined)
+            is_word = word in known and not is_letter
+            if before is not None and (is_variant or (is_word and not is_split_number)):
+                splits.append([*before, word])
+        # A longer first word is a model: A16-4Q is no A1.
+        best.append(min(splits, key=_rank_split, default=None))
+    return best[-1] or []
+
+
+def _rank_split(words: list[str]) -> tuple[int, list[int]]:
+    return len(words), [-len(word) for word in words]
+
+
+@cache
+def _load_words() -> tuple[frozenset[str], int]:
+    """Return the words of all GPU names, and the length of the longest."""
+    words = {word for gpu in _list_gpus() for word in _spell_words(gpu.name).split()}
+    words = words.union(*_load_brands().values())
+    return frozenset(words), max(map(len, words))
+
+
+def _spell_words(name: str) -> str:
     """Return a name in lower case with single spaces between its words."""
     text = _SEPARATORS.sub(" ", name.lower()).strip()
     return _MEMORY.sub(r"\1gb", text).replace("max q", "maxq")

@@ -210,3 +210,13 @@ def test_gpu_series_names_match_their_products():
 def _is_called(series, products):
     """Return whether a series includes a product: RTX 30 and RTX 3090."""
     return any(series.rstrip("0") in name for name in products)
+
+
+def test_spaces_and_hyphens_do_not_change_a_gpu():
+    names = {gpu.name for gpu in load_products()}
+    names = names.union(*(chip.products for chip in load_other_chips()))
+    wrong = []
+    for name in sorted(names):
+        spelled = {re.sub(r"(?<!\d) | (?!\d)", "", name), name.replace(" ", "-")}
+        wrong += [(name, one) for one in spelled if found(one) != found(name)]
+    assert wrong == []

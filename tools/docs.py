@@ -295,7 +295,7 @@ def _steps(failure: Failure) -> list[str]:
     """Return the steps of a fix for Ubuntu, or for Windows."""
     is_windows = failure.title.startswith("Windows")
     keys = ("windows",) if is_windows else own_keys("linux", "Ubuntu")
-    return list(fix(failure.id, FixContext(keys)))
+    return [*map(str, fix(failure.id, FixContext(keys)))]
 
 
 def _step(line: str) -> str:

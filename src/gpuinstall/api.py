@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base import values
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     environment_folder,
@@ -26,7 +27,6 @@ from gpuinstall.base.request import (
     Sourcing,
     parse_argument_values,
 )
-from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.plan import Plan, Rejected
@@ -201,7 +201,7 @@ def lock(
     if not os.path.isdir(folder):
         message = f"{folder} is not a folder"
         raise UsageError(
-            "folder-missing", message, hint=f"mkdir {quote_word(str(folder))}"
+            "folder-missing", message, hint=Advice("mkdir", (str(folder),))
         )
     request, _ = select_base_python(request)
     place = Path(folder).absolute()

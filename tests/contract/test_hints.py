@@ -7,7 +7,6 @@ from itertools import chain
 
 from tools.docs import walk_commands
 
-from gpuinstall.base.advice import expand_hint
 from gpuinstall.cli.commands import COMMANDS
 from tests.lab.advice import check_hint_line
 from tests.lab.clone import ROOT
@@ -66,15 +65,50 @@ def test_options_of_commands_in_hints_exist():
     ] == []
 
 
+def calls(name, folder=SOURCE):
+    """Return the constant words of each call of a function, with its place."""
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
+                yield f"{path.name}:{node.lineno}", [*map(_word, node.args)]
+
+
+def _word(node):
+    """Return a constant word; "" for another expression."""
+    is_word = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value if is_word else ""
+
+
 def test_commands_in_hints_exist():
-    # texts() fills in numpy, also behind a command.
-    call = r"(?<![\w./-])gpuinstall (?!numpy)([a-z][a-z-]*?)(?:numpy)?\b"
-    advice = r"(?:environment_advice\([^,]+,|Advice\(\s*PROGRAM,\s*\()\s*['\"](\w+)"
-    sources = [path.read_text("utf-8") for path in SOURCE.rglob("*.py")]
-    found = {
-        *re.findall(call, "\n".join((*texts(), *chain(*map(code, FILES))))),
-        *re.findall(advice, "\n".join(sources)),
+    made = dict(calls("make_command"))
+    assert len(made) > 70
+    wrong = {}
+    for place, (command, *words) in made.items():
+        if command.startswith("--") or not command:
+            continue
+        known_words = f"{command} {words[0]}" if words else command
+        names = known(known_words) if command in COMMANDS else set()
+        options = {word for word in words if word.startswith("--") and word != "--"}
+        if command not in COMMANDS or not (command == "run" or options <= names):
+            wrong[place] = command, options
+    assert wrong == {}
+
+
+def test_changed_options_in_hints_exist():
+    every = set().union(*OPTIONS.values())
+    made = dict(calls("make_change"))
+    assert len(made) > 20
+    wrong = {
+        place: words
+        for place, words in made.items()
+        if not {word for word in words if word.startswith("-")} <= every
     }
+    assert wrong == {}
+
+
+def test_commands_in_documentation_exist():
+    call = r"(?<![\w./-])gpuinstall ([a-z][a-z-]*)\b"
+    found = {*re.findall(call, "\n".join(chain(*map(code, FILES))))}
 
     assert {"probe", "doctor", "plan"} <= found
     assert found - COMMANDS.keys() - PROSE == set()
@@ -105,15 +139,6 @@ def texts(folder=SOURCE):
         )
         found.update(node.value for node in constants if isinstance(node.value, str))
     return frozenset(found)
-
-
-def changes(folder=SOURCE):
-    """Return all hints to rerun the command with another option."""
-    return {
-        line
-        for text in texts(folder)
-        for line in re.findall(r"(?m)^Run it again with --\S.*", text)
-    }
 
 
 def test_hint_sentences_mention_only_existing_options():
@@ -151,21 +176,6 @@ def _part(part):
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 
 
-def test_retry_hints_expand_to_valid_commands():
-    options = known("install")
-    install = ("gpuinstall", "install")
-    # doctor and the pages print the hint for "install".
-    of_plans = changes(SOURCE / "plan")
-    assert "Run it again with --backend cpu: selects the CPU build" in of_plans
-    assert all(expand_hint(line, install, options=options) for line in of_plans)
-    written = [
-        command
-        for line in changes()
-        for command in expand_hint(line, install, options=options)
-    ]
-    assert {line: fault for line in written if (fault := check_hint_line(line))} == {}
-
-
 def test_commands_in_story_output_are_valid():
     command = re.compile(
         rf"(?m)^ {{4,}}(?:\w+ +)?(gpuinstall (?:{'|'.join(COMMANDS)})\b.*)"
@@ -177,11 +187,3 @@ def test_commands_in_story_output_are_valid():
     }
     assert len(lines) > 80
     assert {line: fault for line in lines if (fault := check_hint_line(line))} == {}
-
-
-def test_hints_to_repeat_a_command_contain_only_options():
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        text = path.read_text("utf-8")
-        for options in re.findall(r"Run it again with (--[^:)\"\\\n]*)", text):
-            value = r"(?: (?!to\b)[^- ]\S*)?"
-            assert re.fullmatch(rf"(?:--[a-z-]+{value} ?)+", options), options

@@ -64,7 +64,7 @@ def test_malformed_document_fails_schema_validation(tmp_path, change):
 def test_every_event_is_documented(tmp_path):
     schema = DOCS / "schemas" / "events.json"
     file = tmp_path / "event.json"
-    file.write_text(json.dumps({"event": "warning", "text": "…"}), "utf-8")
+    file.write_text(json.dumps({"event": "warning", "text": "…", "do": []}), "utf-8")
     assert check("--schemafile", schema, file).exit_code == 0
     file.write_text(json.dumps({"event": "warning"}), "utf-8")
     assert check("--schemafile", schema, file).exit_code == 1

@@ -1,5 +1,6 @@
 """A reporter that records messages."""
 
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.reporter import Reporter
 
 
@@ -12,9 +13,9 @@ class Listener(Reporter):
         self.notices: list[str] = []
         self.steps: list[str] = []
 
-    def warn(self, text: str):
-        """Record a warning."""
-        self.warnings.append(text)
+    def warn(self, text: str, *fixes: Hint):
+        """Record a warning with its fixes."""
+        self.warnings.append(" ".join((text, *map(str, fixes))))
 
     def wait(self, text: str):
         """Record a wait."""

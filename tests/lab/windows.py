@@ -91,6 +91,7 @@ BY_PLATFORM = (
     "base.files",
     "base.interruption",
     "base.process",
+    "base.shell",
     "install.transaction",
     "install.hold",
 )

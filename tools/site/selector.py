@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.advice import expand_install_hint
+from gpuinstall.base.advice import apply_to_install
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
@@ -222,7 +222,9 @@ def format_answer(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, A
         return {
             "title": "No build fits",
             "reasons": reasons,
-            "notes": list(expand_install_hint(plan.fix or "", packages)),
+            "notes": [
+                *map(str, apply_to_install((*plan.fixes, *plan.changes), packages))
+            ],
             "requirements": [],
         }
     build = plan.choice.build

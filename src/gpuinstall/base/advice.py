@@ -2,105 +2,216 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from collections.abc import Container, Mapping, Sequence
-from os.path import isdir
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from gpuinstall.base.shell import join_command, quote_word
+from gpuinstall.base.shell import ShellName, quote_literal, quote_word
 from gpuinstall.base.text import redact
-from gpuinstall.base.values import Value
-from gpuinstall.base.version import __version__
+from gpuinstall.base.values import Value, replace
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
 PROGRAM = "gpuinstall"
-_AGAIN = r"Run it again (?:with (?P<added>(?:--|torch==).*?)|without (?P<omitted>--[^,:]+))(?:: (?P<note>.*))?"
-_OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
+_PARTS = {"-r", "--requirements", "-e", "--editable", "--group", "--extra"}
+"""Options that request packages."""
+
+
+class ShellText(str):
+    """Words of a command that are already quoted, or shell code."""
+
+    __slots__ = ()
 
 
 class Advice(Value):
-    """Command in a hint, formatted as one line to paste into a shell."""
+    """Command in a hint: another one, or this run's with changed arguments."""
 
-    program: str
+    program: str = ""
+    """The program. Empty: the command line of this run is changed."""
     arguments: tuple[str, ...] = ()
-    """The words of the command, unquoted."""
+    """The unquoted words of another command, or the words to add."""
 
-    place: Path | None = None
-    """The folder in which to run the command. None: any folder."""
+    place: str = ""
+    """The folder in which to run the command. Empty: any folder."""
 
     note: str = ""
     """A short description of the command's effect."""
 
+    removed: tuple[str, ...] = ()
+    """The words to remove: a requirement, or options with their values."""
+
     def __str__(self) -> str:
-        line = join_command((self.program, *self.arguments))
-        if self.place and self.place != Path.cwd():
-            line = f"cd {quote_word(self.place)} && {line}"
-        return f"{line}{NOTE}{self.note}" if self.note else line
+        if self.program:
+            return self.format()
+        change = f"with {_join(self.arguments)}"
+        if self.removed:
+            before = "without"
+            if self.arguments:
+                before = f"{change} instead of"
+            change = f"{before} {_join(self.removed)}"
+        return f"Run it again {redact(change)}{self._add_note(': ')}"
+
+    def format(
+        self,
+        shell: ShellName | None = None,
+        locate: Callable[[str], str] = str,
+    ) -> str:
+        """Format another command as one line to paste into a shell.
+
+        Args:
+            shell: The shell. None: the default of this system.
+            locate: Returns the name or path that starts a program.
+        """
+        program = self.program
+        if not isinstance(program, ShellText):
+            program = quote_word(locate(program), shell)
+        is_quoted = program != self.program
+        if shell == "powershell" and is_quoted and program.startswith("'"):
+            # PowerShell prints a quoted word instead of running it.
+            program = f"& {program}"
+        line = " ".join((program, *filter(None, [_join(self.arguments, shell)])))
+        if self.program == "export" and type(self.arguments[0]) is str:
+            name, _, value = self.arguments[0].partition("=")
+            line = f"export {name}={quote_word(value, shell)}"
+            if shell == "powershell":
+                line = f"$env:{name} = {quote_literal(value, shell)}"
+        if self.place:
+            then = ";" if shell == "powershell" else " &&"
+            line = f"cd {quote_word(self.place, shell)}{then} {line}"
+        return redact(line) + self._add_note(NOTE)
+
+    def _add_note(self, separator: str) -> str:
+        return f"{separator}{self.note}" if self.note else ""
+
+    def apply(
+        self,
+        command: Sequence[str],
+        rest: Sequence[str] = (),
+        options: Mapping[str, bool] | None = None,
+    ) -> Advice | None:
+        """Apply changes of arguments to a command line.
+
+        Args:
+            command: The words of the command line before added words.
+            rest: The words after added words, such as a program to run.
+            options: The options of the command, and whether they have a value. None allows
+                all options.
+
+        Returns:
+            Another command. None if it is the same, has no request, or has an unknown option.
+        """
+        if self.program:
+            return self
+        removed = _pair_options(self.removed)
+        changed = _pair_options(self.arguments) | removed
+        if options is not None and not changed.keys() <= options.keys():
+            return None
+        kept = _remove_options(command, changed)
+        requirements = () if removed else self.removed
+        kept = [word for word in kept if word not in requirements]
+        words = (*kept, *self.arguments, *rest)
+        if requirements:
+            is_typed = len(kept) < len(command)
+            if not (is_typed and _has_request(words, options or {})):
+                return None
+        if words == (*command, *rest):
+            return None
+        return Advice(words[0], words[1:], note=self.note)
 
 
-def environment_advice(
-    venv: Path | str, *words: str, place: Path | None = None
-) -> Advice:
+Hint = Advice | str
+"""A command, or a sentence about a step that is not one."""
+
+
+def make_command(*words: str, note: str = "", place: str = "") -> Advice:
+    """Return a hint with a command of gpuinstall."""
+    return Advice(PROGRAM, words, place, note)
+
+
+def make_change(*added: str, note: str = "", without: Sequence[str] = ()) -> Advice:
+    """Return a hint to change the arguments of this run's command line."""
+    return Advice(arguments=added, note=note, removed=tuple(without))
+
+
+def make_shell_line(line: str, note: str = "") -> Advice:
+    """Return a hint with a line for a shell, which is printed unchanged."""
+    program, _, rest = line.partition(" ")
+    if quote_word(program) != program:
+        return Advice(ShellText(line), note=note)
+    return Advice(program, (ShellText(rest),) if rest else (), note=note)
+
+
+def read_hint(line: str) -> Hint:
+    """Read a line of a document: a sentence, or a command with a note."""
+    first = line.partition(" ")[0]
+    if first[:1].isupper() and "=" not in first:
+        return line
+    command, _, note = line.partition(NOTE)
+    return make_shell_line(command, note)
+
+
+def environment_advice(venv: Path | str, *words: str, place: str = "") -> Advice:
     """Return a hint with a gpuinstall command for an environment.
 
     Args:
         venv: The folder of the environment.
         words: The command.
-        place: The folder in which to run the command. None: any folder.
+        place: The folder in which to run the command. Empty: any folder.
     """
     return Advice(PROGRAM, (*words, "--venv", str(venv)), place)
 
 
-def find_command_file() -> Path:
-    """Return the path of the gpuinstall command that updates preserve."""
-    home = find_tool_folder()
-    name = "gpuinstall.exe" if os.name == "nt" else "gpuinstall"
-    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
-
-
-def find_tool_folder() -> Path | None:
-    """Return the folder where bootstrap.py installed gpuinstall, or None."""
-    environment = Path(sys.prefix)
-    is_from_bootstrap = environment.name.startswith(f"{__version__}-")
-    home = environment.parent
-    return home if is_from_bootstrap and isdir(home / "bin") else None
-
-
-def expand_hint(
-    hint: str,
-    command: Sequence[str],
-    rest: Sequence[str] = (),
-    options: Container[str] | None = None,
-) -> tuple[str, ...]:
-    """Return the lines of a hint, with "Run it again" as a full command.
+def apply_to_install(
+    hints: Iterable[Hint], words: Sequence[str] = ()
+) -> tuple[Hint, ...]:
+    """Apply hints to ``gpuinstall install``.
 
     Args:
-        hint: The hint.
-        command: The words of the command line before an added option.
-        rest: The words after an added option, such as a program to run.
-        options: The options of the command. Lines that add another option are
-            omitted. None allows all options.
+        hints: The hints of an error.
+        words: Arguments of the command, such as the environment.
     """
-    lines = []
-    for line in hint.splitlines():
-        again = re.fullmatch(_AGAIN, line)
-        if again is None:
-            lines.append(line)
-            continue
-        added = again["added"] or ""
-        changed = dict(re.findall(_OPTION, added or again["omitted"]))
-        kept = _remove_options(command, changed)
-        if not added and kept == [*command]:
-            lines.append(line)  # the option is not on the command line
-        elif not added or options is None or all(one in options for one in changed):
-            note = again["note"]
-            words = join_command(kept), added, join_command(rest)
-            run = redact(" ".join(filter(None, words)))
-            lines.append(f"{run}{NOTE}{note}" if note else run)
-    return tuple(lines)
+    command = (PROGRAM, "install", *words)
+    applied = (one if isinstance(one, str) else one.apply(command) for one in hints)
+    return tuple(one for one in applied if one)
+
+
+def list_commands(
+    hints: Iterable[Hint], print_hint: Callable[[Hint], str] = str
+) -> list[str]:
+    """Return the commands among hints, without notes, for a document."""
+    return [
+        print_hint(replace(one, note=""))
+        for one in hints
+        if isinstance(one, Advice) and one.program
+    ]
+
+
+def _join(words: Iterable[str], shell: ShellName | None = None) -> str:
+    return " ".join(
+        word if isinstance(word, ShellText) else quote_word(word, shell)
+        for word in words
+    )
+
+
+def _pair_options(words: Sequence[str]) -> dict[str, str]:
+    """Return the value of each option in a list of words; empty for a flag."""
+    values = {}
+    for word, after in pairwise((*words, "-")):
+        if word.startswith("-"):
+            values[word] = "" if after.startswith("-") else after
+    return values
+
+
+def _has_request(command: Sequence[str], options: Mapping[str, bool]) -> bool:
+    """Return whether a command line of gpuinstall requests a package."""
+    for before, word in pairwise(command[1:]):
+        is_argument = not word.startswith("-") and not options.get(before)
+        if is_argument or word.partition("=")[0] in _PARTS:
+            return True
+    return False
 
 
 def _remove_options(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
@@ -119,15 +230,3 @@ def _remove_options(command: Sequence[str], options: Mapping[str, str]) -> list[
             words.append(word)
         before = word
     return words
-
-
-def expand_install_hint(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of a hint for ``gpuinstall install``.
-
-    Args:
-        hint: The hint of an error.
-        words: Arguments of the command, such as the environment.
-    """
-    lines = expand_hint(hint, (PROGRAM, "install", *words))
-    # No installation has run, so there is none to run again.
-    return tuple(line.replace("Run it again without", "Without") for line in lines)

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.codec import MalformedError, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    format_link_hint,
+    find_link_hints,
     hide_linked_text,
     parse_toml,
     read_document,
@@ -70,7 +71,7 @@ def read_config(folder: Path, groups: Collection[str] = ()) -> Request:
         # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
         raise _malformed(
-            f"cannot be read: {reason.rstrip(' :')}", format_link_hint(error)
+            f"cannot be read: {reason.rstrip(' :')}", find_link_hints(error)
         ) from None
     with hide_linked_text(project):
         return parse_config(pyproject, version, groups)
@@ -104,7 +105,7 @@ def parse_config(
         if key not in _KEYS:
             raise _malformed(
                 f"unknown key {key!r} in [tool.gpuinstall]",
-                f"Supported keys: {', '.join(_KEYS)}",
+                (f"Supported keys: {', '.join(_KEYS)}",),
             )
         values[_KEYS[key]] = value
     try:
@@ -192,5 +193,5 @@ def _read_poetry_backend(dependencies: Mapping[str, Any]) -> str | None:
     return find_poetry_label(version)
 
 
-def _malformed(fault: str, hint: str | None = None) -> UsageError:
+def _malformed(fault: str, hint: tuple[Hint, ...] = ()) -> UsageError:
     return UsageError("config-malformed", f"pyproject.toml: {fault}", hint=hint)

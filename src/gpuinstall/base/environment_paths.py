@@ -10,10 +10,10 @@ from itertools import count
 from os.path import isdir, isfile, islink
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import is_inside
 from gpuinstall.base.removal import is_mount
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
 WORK = ".gpuinstall"
@@ -154,7 +154,7 @@ class EnvironmentPaths(Value):
             raise UsageError(
                 "working-folder",
                 f"{self.venv} cannot be {action} while you are inside it",
-                hint=f"cd {quote_word(self.folder)}   # then run it again",
+                hint=Advice("cd", (str(self.folder),), note="then run it again"),
             )
 
     @property
@@ -275,7 +275,9 @@ def _unusable_error(venv: Path, reason: str) -> UsageError:
     return UsageError(
         "unusable-place",
         f"{venv} cannot be used for an environment: {reason}",
-        hint=f"gpuinstall install {format_unused_venv_option(Path.home())}   # another folder",
+        hint=make_command(
+            "install", *unused_venv_option(Path.home()), note="another folder"
+        ),
     )
 
 
@@ -285,18 +287,18 @@ def default_environment() -> str:
     return next(filter(None, map(os.environ.get, names)), ".venv")
 
 
-def format_venv_option(venv: Path) -> str:
-    """Return an environment's ``--venv`` option, or "" for the default."""
+def venv_option(venv: Path) -> tuple[str, ...]:
+    """Return an environment's ``--venv`` option, if it is not the default."""
     if venv == Path.cwd() / default_environment():
-        return ""
-    return f" --venv {quote_word(venv)}"
+        return ()
+    return "--venv", str(venv)
 
 
-def format_unused_venv_option(folder: Path) -> str:
+def unused_venv_option(folder: Path) -> tuple[str, str]:
     """Return a ``--venv`` option with an unused path in a folder."""
     paths = (folder / f".venv-{number}" for number in count(2))
     free = next(path for path in paths if not os.path.lexists(path))
-    return f"--venv {quote_word(free.name if folder == Path.cwd() else free)}"
+    return "--venv", free.name if folder == Path.cwd() else str(free)
 
 
 def interpreter(venv: Path) -> Path:

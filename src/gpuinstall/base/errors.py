@@ -8,15 +8,16 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import redact
 
 if TYPE_CHECKING:
-    from gpuinstall.base.advice import Advice
+    from gpuinstall.base.advice import Hint
 
 
 class GpuInstallError(Exception):
     """Error with an explanation and a hint.
 
     ``code`` is a slug that is stable between releases, ``message`` is one line, ``why``
-    is the cause, ``evidence`` has the facts, ``hint`` has the commands of a fix, ``id``
-    is a failure catalog entry, and ``data`` is the available JSON ``data``.
+    is the cause, ``evidence`` has the facts, ``fixes`` are the commands and sentences of
+    a fix, ``hint`` is their text, ``id`` is a failure catalog entry, and ``data`` is the
+    available JSON ``data``.
     """
 
     exit_code: ClassVar[int] = 1
@@ -26,7 +27,7 @@ class GpuInstallError(Exception):
         code: str,
         message: str,
         *,
-        hint: str | Advice | None = None,
+        hint: Hint | tuple[Hint, ...] | None = None,
         why: str | None = None,
         evidence: str | None = None,
         id: str | None = None,  # noqa: A002  the key of the failure catalog
@@ -36,11 +37,19 @@ class GpuInstallError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-        self.hint = None if hint is None else redact(str(hint))
+        hints = hint if isinstance(hint, tuple) else (hint,)
+        self.fixes: tuple[Hint, ...] = tuple(
+            redact(one) if isinstance(one, str) else one for one in hints if one
+        )
         self.why = why and redact(why)
         self.evidence = evidence and redact(evidence)
         self.id = id
         self.data = data
+
+    @property
+    def hint(self) -> str | None:
+        """The fixes as text, one in each line, or None."""
+        return self.finding.fix
 
     @property
     def sentence(self) -> str:
@@ -50,8 +59,9 @@ class GpuInstallError(Exception):
     @property
     def finding(self) -> Finding:
         """The error as a finding, which is not an exception."""
-        fixes = tuple((self.hint or "").splitlines())
-        return Finding(self.code, self.message, self.id, self.why, self.evidence, fixes)
+        return Finding(
+            self.code, self.message, self.id, self.why, self.evidence, self.fixes
+        )
 
 
 class InternalError(GpuInstallError):
@@ -79,7 +89,7 @@ class InstallationError(GpuInstallError):
 class UnreachableError(InstallationError):
     """A host that does not respond."""
 
-    def __init__(self, host: str, why: str, hint: str) -> None:
+    def __init__(self, host: str, why: str, hint: Hint | tuple[Hint, ...]) -> None:
         super().__init__("unreachable", f"{host} cannot be reached", why=why, hint=hint)
         self.host = host
 

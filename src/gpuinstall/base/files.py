@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any, ParamSpec, TypeVar
 
+from gpuinstall.base.advice import Advice, Hint, make_shell_line
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.base.owners import exposures, is_shared
 from gpuinstall.base.reporter import Reporter
@@ -193,7 +194,9 @@ def create_link_error(
         "leads-outside",
         f"{link} is a link to {real_path(link)}",
         why=why,
-        hint=f"rm {quote_word(link)}   # removes only the link; then run it again",
+        hint=Advice(
+            "rm", (str(link),), note="removes only the link; then run it again"
+        ),
     )
 
 
@@ -283,12 +286,12 @@ def hide_linked_text(path: Path, *, is_outside: bool = False) -> Iterator[None]:
         ) from None
 
 
-def format_link_hint(error: Exception) -> str | None:
-    """Return a hint if a path is a link that leaves its repository."""
+def find_link_hints(error: Exception) -> tuple[Hint, ...]:
+    """Return the fixes if a path is a link that leaves its repository."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         link = Path(error.filename)
-        return create_link_error(link).hint if islink(link) else None
-    return None
+        return create_link_error(link).fixes if islink(link) else ()
+    return ()
 
 
 def read_json(path: Path | str, folder: Path | None) -> Any:
@@ -404,7 +407,11 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
             raise InstallationError(
                 "unsafe-cache",
                 f"{one.reason}: other users {effect}",
-                hint=f"chmod o-w {quote_word(one.part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
+                hint=Advice(
+                    "chmod",
+                    ("o-w", str(one.part)),
+                    note="or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
+                ),
             )
     if exposed:
         reporter.warn(f"{exposed[-1].reason}: other users {effect}")
@@ -591,7 +598,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint: str | None = format_diagnostic_commands(path.parent)
+        hint: Hint | None = make_diagnostic_command(path.parent)
         if os.name == "nt":
             # The usual cause is a program that has the file open.
             is_in_use = isinstance(error, PermissionError)
@@ -604,14 +611,14 @@ def convert_write_errors(path: Path) -> Iterator[None]:
         raise InstallationError("not-writable", message, hint=hint) from error
 
 
-def format_diagnostic_commands(path: Path) -> str:
-    """Return commands with which the user can check permissions and space."""
+def make_diagnostic_command(path: Path) -> Advice:
+    """Return a command line that checks permissions and space."""
     # A failed change removes its own folders before the user runs these commands.
     for place in (path, *path.parents):
         if os.path.lexists(place) and ".gpuinstall" not in str(place):
             break
     staying = quote_word(place)
-    return f"ls -ld {staying}; df -h {staying}; df -i {staying}"
+    return make_shell_line(f"ls -ld {staying}; df -h {staying}; df -i {staying}")
 
 
 def try_lock(descriptor: int) -> bool:

@@ -5,13 +5,11 @@ The exceptions in ``errors.py`` have the fields of a finding.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from gpuinstall.base.advice import Hint, read_hint
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.values import Value, asdict
-
-if TYPE_CHECKING:
-    from gpuinstall.base.advice import Advice
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 Where = Literal["machine", "environment", "project"]
@@ -23,6 +21,12 @@ class Reason(NamedTuple):
 
     code: str
     message: str
+    why: str | None = None
+    fixes: tuple[Hint, ...] = ()
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the entry of a document, without cause and fixes."""
+        return {"code": self.code, "message": self.message}
 
 
 class Rejection(Value, Generic[Rejectable]):
@@ -41,7 +45,7 @@ class CheckResult(Value):
     message: str | None = None
     id: str | None = None
     """The failure catalog entry of a failed check, if its cause is known."""
-    fixes: tuple[Advice | str, ...] = ()
+    fixes: tuple[Hint, ...] = ()
     """The possible fixes, the most likely fix first."""
     evidence: str = ""
     """The complete error output of the check."""
@@ -81,7 +85,7 @@ class Finding(Value):
     evidence: str | None = None
     """The facts that show the problem."""
 
-    fixes: tuple[Advice | str, ...] = ()
+    fixes: tuple[Hint, ...] = ()
     where: Where = "machine"
     gpus: tuple[int, ...] = ()
     """The indices of the affected GPUs. Empty: all of ``where``."""
@@ -92,7 +96,7 @@ class Finding(Value):
     @property
     def reason(self) -> Reason:
         """The problem without its fixes."""
-        return Reason(self.code, self.message)
+        return Reason(self.code, self.message, self.why, self.fixes)
 
     @property
     def fix(self) -> str | None:
@@ -106,7 +110,9 @@ class Finding(Value):
         fix = fields.pop("fix")
         evidence = fields.pop("seen")
         return cls(
-            **fields, evidence=evidence, fixes=tuple(fix.split("\n")) if fix else ()
+            **fields,
+            evidence=evidence,
+            fixes=tuple(map(read_hint, fix.split("\n"))) if fix else (),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def run(
             "too-slow",
             f"{name} was stopped: {exceeded[0]}",
             why="an index responds too slowly, the request takes too long to resolve, or RUST_LOG makes uv log too much",
-            hint=f"{MORE_TIME}\nOr use another index",
+            hint=(*MORE_TIME, "Or use another index"),
         )
     if exceeded:
         return Finished(words, None, out, err, exceeded[0])

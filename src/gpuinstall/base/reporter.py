@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuinstall.base.advice import Hint
 
 Meter = Callable[[int], None]
 """Function that adds received bytes of one file."""
@@ -41,8 +45,8 @@ class Reporter:
     def wait(self, text: str) -> None:
         """Report that the command waits, with the reason."""
 
-    def warn(self, text: str) -> None:
-        """Report a warning."""
+    def warn(self, text: str, *fixes: Hint) -> None:
+        """Report a warning and its fixes."""
 
     def progress(
         self,

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import platform_processor
 from gpuinstall.base.text import remove_logins, shorten
@@ -542,7 +543,7 @@ def _parse(text: str) -> Requirement:
         raise UsageError(
             "requirement-malformed",
             f"{stripped!r} is not a folder",
-            hint="gpuinstall install -e ./folder",
+            hint=make_command("install", "-e", "./folder"),
         )
     if requirement.path is None:
         raise UsageError(
@@ -642,7 +643,7 @@ def _parse_named(text: str) -> Requirement:
         malformed = _malformed(text, "requirement", error)
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text)
         if single:
-            malformed.hint = f"Write {single[1]}=={single[2]} instead of {text}"
+            malformed.fixes = (f"Write {single[1]}=={single[2]} instead of {text}",)
         raise malformed from None
     requirement = Requirement(
         normalize_name(parsed.name),

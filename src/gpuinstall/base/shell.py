@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
+import sys
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpuinstall.base.text import sanitize
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ShellName = Literal["sh", "powershell"]
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
-
-
-def detect_shell() -> ShellName:
-    """Return the user's shell, which is PowerShell if PSModulePath is set."""
-    return "powershell" if os.name == "nt" or "PSModulePath" in os.environ else "sh"
 
 
 def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
@@ -32,7 +29,7 @@ def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
     """
     text = str(word)
     if shell is None:
-        shell = "powershell" if os.name == "nt" else "sh"
+        shell = "powershell" if sys.platform == "win32" else "sh"
     plain = _PLAIN_ON_WINDOWS if shell == "powershell" else _PLAIN
     return text if re.fullmatch(plain, text) else quote_literal(sanitize(text), shell)
 

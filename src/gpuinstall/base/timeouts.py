@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.errors import UsageError
 
 SILENCE = "GPUINSTALL_SILENCE"
-MORE_TIME = f"Run it again\nexport {SILENCE}=120   # waits longer for slow servers"
+MORE_TIME = (
+    "Run it again",
+    Advice("export", (f"{SILENCE}=120",), note="waits longer for slow servers"),
+)
 """The hint for a slow server."""
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from packaging.version import Version
 
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.codec import Words, WordSet
 from gpuinstall.base.machine import Gpu, Machine, platform_processor
 from gpuinstall.base.requirement import Constraint, parse_constraint
@@ -279,7 +280,7 @@ class Catalog(Value, eq=False):
     """The function that loads the chips of vendors other than NVIDIA."""
     cuda_names: Callable[[], Mapping[str, CudaName]]
     """The function that reads package names with a CUDA version."""
-    driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
+    driver_commands: Callable[[Machine, str, bool], tuple[Hint, ...]]
     """The function that returns commands to install a driver branch."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
     """The companion versions that an index lists, by name and backend.

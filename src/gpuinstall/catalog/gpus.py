@@ -17,6 +17,7 @@ from functools import cache
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
+from gpuinstall.base.advice import Advice, Hint
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import GpuInstallError, NoBuildError, UsageError
 from gpuinstall.base.shell import quote_word
@@ -49,9 +50,10 @@ _LISTED = re.compile(
 """A line of lspci, as in Navi 31 [Radeon RX 7900 XT/7900 XTX]."""
 _VARIANT = re.compile(r"[1-9]\d{0,2}gb|[1-9]\d?[abcq]|sxm\d*|hbm\d*e?|nvl\d*")
 """A size of memory, the profile of a virtual GPU, or a form with a number."""
-_ASK_THE_DRIVER = (
-    "nvidia-smi --query-gpu=name,compute_cap --format=csv"
-    "   # on that machine: prints the name and the capability; for 8.9, use --gpu sm_89"
+_ASK_THE_DRIVER = Advice(
+    "nvidia-smi",
+    ("--query-gpu=name,compute_cap", "--format=csv"),
+    note="on that machine: prints the name and the capability; for 8.9, use --gpu sm_89",
 )
 _NEAR = 0.75
 """The minimum similarity of a suggested GPU name."""
@@ -224,7 +226,7 @@ def find_gpu(name: str) -> Product:
         assumed = _guess_product(name, text)
         if assumed:
             return assumed
-        hint = _suggest_names(text) or _ASK_THE_DRIVER
+        hint: Hint = _suggest_names(text) or _ASK_THE_DRIVER
         raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=hint)
     if len({gpu.code for gpu in matches}) > 1:
         hint = f"Use {_format_examples(matches)}"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.codec import read_object, words
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
@@ -87,7 +88,7 @@ def _create_driver_commands(
     machine: Machine,
     branch: str,
     is_legacy: bool,
-) -> tuple[str, ...]:
+) -> tuple[Hint, ...]:
     # Import the table of failures only here, because only a rejection needs it.
     from gpuinstall.catalog.failures.problems import FixContext, fix
 

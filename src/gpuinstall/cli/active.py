@@ -11,13 +11,14 @@ from pathlib import Path
 
 import click
 
-from gpuinstall.base.advice import Advice, environment_advice
+from gpuinstall.base.advice import Advice, environment_advice, make_change
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import SHELL_FOLDER, display_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
+from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.options import (
     CommandOptions,
     is_environment_given,
@@ -56,13 +57,16 @@ def enter_project_folder(
     if installs and not is_environment_given():
         parent = find_parent_environment(here)
     if parent:
-        place = quote_word(os.path.relpath(parent))
-        into = "" if exists(parent / "gpuinstall.json") else "--into "
+        place = os.path.relpath(parent)
+        into = () if exists(parent / "gpuinstall.json") else ("--into",)
+        note = "installs into that environment"
         raise UsageError(
             "parent-environment",
             f"a parent folder has the environment {parent} but no project",
-            hint=f"Run it again with {into}--venv {place}: installs into that environment\n"
-            "Run it again with --venv .venv: creates one in this folder",
+            hint=(
+                make_change(*into, "--venv", place, note=note),
+                make_change("--venv", ".venv", note="creates one in this folder"),
+            ),
         )
     if folder != here:
         terminal.step("Folder", f"{display_path(folder)} ({here.name} has no request)")
@@ -123,12 +127,15 @@ def check_program_environment(venv: Path, reporter: Reporter) -> None:
         raise UsageError(
             "application-environment",
             f"the application in this folder uses {place} and would ignore {display_path(venv)}",
-            hint=f"Run it again with --into --venv {quote_word(place)}\n"
-            f"Run it again with --venv {quote_word(display_path(venv))}: creates it anyway",
+            hint=(
+                make_change("--into", "--venv", place),
+                make_change("--venv", display_path(venv), note="creates it anyway"),
+            ),
         )
     into = environment_advice(place, "install", "--into")
     reporter.step(
-        "Environment", f"{display_path(venv)}; to use {place} instead: {into}"
+        "Environment",
+        f"{display_path(venv)}; to use {place} instead: {format_hint(into)}",
     )
 
 
@@ -150,7 +157,7 @@ def check_environment_trust(venv: Path, reporter: Reporter) -> None:
         raise UsageError(
             "environment-of-another-user",
             f"{venv} belongs to {owner_of(venv)}",
-            hint=f"Run it again with --venv {quote_word(venv)}: runs that user's programs",
+            hint=make_change("--venv", str(venv), note="runs that user's programs"),
         )
     report_owner(venv, reporter)
     check_start(venv, reporter, allow_unmanaged=is_named or policy.runs(venv))
@@ -191,7 +198,8 @@ def report_active_environment(
     place = display_path(venv.absolute())
     reporter.step(
         "Active",
-        f"{active}, but this command uses {place}; to use the active one: {advice}",
+        f"{active}, but this command uses {place}; "
+        f"to use the active one: {format_hint(advice)}",
     )
 
 

@@ -1,17 +1,23 @@
-"""The commands of gpuinstall, and commands in printed text."""
+"""The commands of gpuinstall, and commands in hints."""
 
 from __future__ import annotations
 
-import re
+import os
+import sys
 from importlib import import_module
+from os.path import isdir
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import PROGRAM, find_command_file
-from gpuinstall.base.shell import detect_shell, quote_word
+from gpuinstall.base.advice import PROGRAM
 from gpuinstall.base.text import sanitize
+from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
     import click
+
+    from gpuinstall.base.advice import Hint
+    from gpuinstall.base.shell import ShellName
 
 COMMAND_GROUPS = {
     "Every day": {
@@ -62,13 +68,6 @@ COMMANDS: dict[str, tuple[str, str]] = {}
 for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
 
-_CALL = (
-    rf"(?<![\w./\\'-]){PROGRAM}(?= (?:--\w+|{'|'.join(COMMANDS)})\b)"
-    r"|(?m:^ ?|(?<=&& )|(?<=: ))uv(?= (?:cache|pip|run|tool uninstall|venv) )"
-)
-"""Pattern for gpuinstall in any command, and for uv at the start of one."""
-_EXPORT = r"""(?m)^export (\w+)=(['"]?)(.*?)\2(?=   # |$)"""
-
 
 def load_command(name: str) -> click.Command:
     """Import the click command with a name from its module."""
@@ -79,32 +78,38 @@ def load_command(name: str) -> click.Command:
     return command
 
 
-def format_text(text: str, keep: str = "") -> str:
-    """Sanitize a text, and adapt its commands to the shell.
+def format_hint(hint: Hint) -> str:
+    """Format a hint for the user's shell, with paths of programs off PATH."""
+    if not isinstance(hint, str):
+        hint = hint.format(detect_shell(), _locate_program)
+    return sanitize(hint)
 
-    A program that is not on PATH gets its path.
 
-    Args:
-        text: The text, such as a sentence or the lines of a hint.
-        keep: Characters that are not escaped.
-    """
-    shell = detect_shell()
+def _locate_program(name: str) -> str:
+    from shutil import which  # slow to import: it loads decompressors
 
-    def locate(call: re.Match[str]) -> str:
-        from shutil import which  # slow to import: it loads decompressors
+    from gpuinstall.base.uv import uv
 
-        from gpuinstall.base.uv import uv
+    if name not in {PROGRAM, "uv"} or which(name):
+        return name
+    return str(find_command_file() if name == PROGRAM else uv())
 
-        name = call[0].strip()
-        if which(name):
-            return call[0]
-        path = find_command_file() if name == PROGRAM else uv()
-        program = quote_word(path, shell)
-        # PowerShell prints a quoted word instead of running it.
-        is_quoted = shell == "powershell" and program.startswith("'")
-        return call[0].replace(name, f"& {program}" if is_quoted else program)
 
-    text = re.sub(_CALL, locate, text)
-    if shell == "powershell":
-        text = re.sub(_EXPORT, r"$env:\1 = '\3'", text)
-    return sanitize(text, keep)
+def find_command_file() -> Path:
+    """Return the path of the gpuinstall command that updates preserve."""
+    home = find_tool_folder()
+    name = "gpuinstall.exe" if os.name == "nt" else "gpuinstall"
+    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
+
+
+def find_tool_folder() -> Path | None:
+    """Return the folder where bootstrap.py installed gpuinstall, or None."""
+    environment = Path(sys.prefix)
+    is_from_bootstrap = environment.name.startswith(f"{__version__}-")
+    home = environment.parent
+    return home if is_from_bootstrap and isdir(home / "bin") else None
+
+
+def detect_shell() -> ShellName:
+    """Return the user's shell, which is PowerShell if PSModulePath is set."""
+    return "powershell" if os.name == "nt" or "PSModulePath" in os.environ else "sh"

@@ -95,7 +95,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
         outcomes = " · ".join(f"{one.label}: {one.outcome}" for one in devices)
         terminal.print_field(
             "Verified",
-            f"{outcomes}; unchanged since then (to repeat: gpuinstall verify)",
+            f"{outcomes}; unchanged since then (to repeat: verify)",
         )
     for finding in examination.findings:
         terminal.print_line()
@@ -104,7 +104,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
     for finding in examination.findings:
         # A note without a fix is not a problem.
         if finding.blocking or finding.fix:
-            first = (finding.fix or finding.message).splitlines()[0]
+            first = next(iter(finding.fixes), finding.message)
             # A note may be a condition of the fix.
             terminal.print_field("First", first)
             return
@@ -114,7 +114,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 def _format_environment(examination: Examination) -> str:
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.python:
-        return "none in this folder; gpuinstall install creates one"
+        return "none in this folder; install creates one"
     if not examination.was_started:
         return f"{venv}: its Python was not started"
     if verdict is None:

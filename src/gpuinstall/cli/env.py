@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
 from gpuinstall.base.files import display_path, has_text, leads_outside, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
 from gpuinstall.base.values import asdict
+from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command, define_group
@@ -28,8 +30,8 @@ from gpuinstall.environments.records import (
     describe_unfinished_change,
     find_recorded_environments,
     find_undoable_environments,
-    format_undo_command,
     locate_environment,
+    make_undo_command,
 )
 from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.journal import describe_journal, read_journal
@@ -77,21 +79,22 @@ def _list(_options: CommandOptions) -> Outcome:
         rows += [("", text) for text in texts if text]
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
-            undo = f"{size} for {format_undo_command(paths)}"
+            undo = f"{size} for {format_hint(make_undo_command(paths))}"
             if _is_rolled_back(paths):
                 undo += ", which redoes the last change"
             rows.append(("", undo))
     others = find_undoable_environments()
     for other in others:
-        text = f"changed by install --into; {format_undo_command(other)}"
+        undo = format_hint(make_undo_command(other))
+        text = f"changed by install --into; {undo}"
         if _is_rolled_back(other):
-            text = "restored by env rollback; gpuinstall env prune removes its rollback data"
+            text = "restored by env rollback; env prune removes its rollback data"
         rows.append((display_path(other.venv), text))
     data = {
         "environments": environments,
         "others": [str(other.venv) for other in others],
     }
-    rows = rows or [("None", "gpuinstall install creates an environment")]
+    rows = rows or [("None", make_command("install", note="creates an environment"))]
     return Outcome(data, rows, is_always_printed=True)
 
 
@@ -138,10 +141,10 @@ def _rollback(options: CommandOptions) -> Outcome:
         text = f" · torch {marker.torch} · Python {marker.python}; {restored} {marker.lock}"
     elif not place.is_managed:
         text = f" · torch {now.get('torch', 'none')}"
-    rows = [
+    rows: list[Row] = [
         ("Changes", join_names(list(map(str, changes))) or "no version changes"),
         ("Environment", f"{display_path(place.venv)}{text}"),
-        ("Undo", f"{format_undo_command(place)}   # undoes this rollback"),
+        ("Undo", make_undo_command(place, "undoes this rollback")),
     ]
     if place.is_managed and is_environment(place.venv):
         rows.append(("Ready", format_activation_command(place.venv)))

@@ -12,6 +12,7 @@ from typing import IO
 
 import click
 
+from gpuinstall.base.advice import PROGRAM, make_command, make_shell_line
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import decode_text, open_regular
@@ -20,6 +21,7 @@ from gpuinstall.base.text import format_count
 from gpuinstall.catalog.failures.classify import RecognizedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import find_environment
+from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
@@ -68,8 +70,10 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
                 f"{count} skipped: repeated, or in the middle of a long text."
             )
         screen.print_line()
-        doctor = f"gpuinstall doctor{words.get('at', '')}"
-        screen.print_rows([("next", f"{doctor}   # checks this machine")], LABEL_WIDTH)
+        doctor = make_shell_line(
+            f"{PROGRAM} doctor{words.get('at', '')}", "checks this machine"
+        )
+        screen.print_rows([("next", format_hint(doctor))], LABEL_WIDTH)
 
     return Outcome(explanation.to_dict(), show, is_always_printed=True)
 
@@ -106,7 +110,8 @@ def _show_cause(
         rows.append(("one of", "\n".join(narrower)))
         is_certain = cause.certainty == "certain"
         rows.append(("check", None if is_certain else failure.apart))
-    terminal.print_rows([*rows, ("do", "\n".join(cause.fix))], LABEL_WIDTH)
+    terminal.print_rows(rows, LABEL_WIDTH)
+    terminal.print_hints(cause.fix, LABEL_WIDTH)
 
 
 def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None:
@@ -127,7 +132,8 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
     terminal.print_line()
     terminal.print_line("If the message is from another machine:")
     for one in refuted:
-        terminal.print_line(f"   {one.title} [{one.id}]: gpuinstall explain {one.id}")
+        command = format_hint(make_command("explain", one.id))
+        terminal.print_line(f"   {one.title} [{one.id}]: {command}")
 
 
 def _show_machine(terminal: Terminal, explanation: Explanation) -> None:

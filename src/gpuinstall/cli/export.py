@@ -9,13 +9,13 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.advice import Advice, make_change, make_command
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_output, write_in_place
 from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, define_group
@@ -95,7 +95,8 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     """Write a Dockerfile that installs the lock file."""
     extras = options.with_servers
     # An image is for Linux, and is often built on a machine without a GPU.
-    lock_command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
+    note = "or cu126, for NVIDIA GPUs"
+    lock_command = make_command("lock", "--target", "cpu", note=note)
     locks = _read_locks(
         options, takes_several=options.any_lock, lock_command=lock_command
     )
@@ -116,7 +117,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
         )
     if "ssh" in extras:
         message = "--with ssh requires --any"
-        raise UsageError("any-missing", message, hint="Run it again with --any")
+        raise UsageError("any-missing", message, hint=make_change("--any"))
     return _write_export(
         "dockerfile", format_dockerfile(locks[0], extras), options.output
     )
@@ -170,9 +171,7 @@ def _warn_about_other_index(lock: Lock, terminal: Terminal) -> None:
         if file.package == "torch" and not is_on_pytorch_host(file.url):
             server = Location.parse(file.url).server or "a local folder"
             text = f"{lock.name} has torch from {server}, but uv will use {OFFICIAL}"
-            terminal.warn(
-                f"{text}; add --torch-index URL, or use gpuinstall export requirements"
-            )
+            terminal.warn(f"{text}; add --torch-index URL, or use export requirements")
 
 
 @_define_command(
@@ -193,7 +192,7 @@ def _read_locks(
     *,
     takes_several: bool,
     gated: bool = True,
-    lock_command: str = "gpuinstall lock",
+    lock_command: Advice | None = None,
 ) -> list[Lock]:
     """Read the lock files given by ``--lock``, or in the working folder.
 
@@ -212,16 +211,18 @@ def _read_locks(
     found = [file.path for file in locks.files]
     if not found:
         raise LockError(
-            "lock-missing", "this folder has no lock file", hint=lock_command
+            "lock-missing",
+            "this folder has no lock file",
+            hint=lock_command or make_command("lock"),
         )
     if len(found) > 1 and not takes_several:
-        fixes = [f"Run it again with --lock {quote_word(path)}" for path in found]
-        fixes.append("Run it again with --any: one image for all of these machines")
+        fixes = [make_change("--lock", str(path)) for path in found]
+        fixes.append(make_change("--any", note="one image for all of these machines"))
         names = ", ".join(map(str, found))
         raise UsageError(
             "several-locks",
             f"found several lock files, but this format takes one: {names}",
-            hint="\n".join(fixes),
+            hint=tuple(fixes),
         )
     checked = locks.check()
     if gated:
@@ -277,7 +278,7 @@ def _write_export(format_: str, text: str, output: Path | None, **more: Any) -> 
             raise UsageError(
                 "not-an-export",
                 f"{output} already exists and was not written by gpuinstall; not overwriting it",
-                hint=f"Run it again with -o {quote_word(output.with_name(f'locked-{output.name}'))}",
+                hint=make_change("-o", str(output.with_name(f"locked-{output.name}"))),
             )
     write_in_place(output, text)
     return Outcome(document, [("Written", str(output))])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import tomli
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     parse_ini,
@@ -22,7 +23,6 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import (
     BrokenBlockError,
     add_block,
@@ -167,9 +167,9 @@ def _warn_about_silence(tool: str, page: str, project: Project) -> None:
     """Warn if the index of the hook cannot be reached."""
     silence = project.open_session().client.find_silence(page)
     if silence:
-        undo = f"gpuinstall hook {tool} --remove"
         project.reporter.warn(
-            f"{silence.sentence}; with the hook, {tool} installs torch only from there; to undo it: {undo}"
+            f"{silence.sentence}; with the hook, {tool} installs torch only from there",
+            make_command("hook", tool, "--remove", note="undoes it"),
         )
 
 
@@ -243,7 +243,7 @@ def _write_constraints(file: Path, bound: str) -> None:
         raise UsageError(
             "hook-taken",
             f"{file} was not written by gpuinstall; not overwriting it",
-            hint=f"mv {quote_word(file)} {quote_word(file)}.mine",
+            hint=Advice("mv", (str(file), f"{file}.mine")),
         )
     write_atomically(file, f"{_CONSTRAINTS_HEADER}{bound}\n")
 
@@ -305,11 +305,13 @@ def _remove_hook(file: Path, text: str) -> str:
             hint=f"Delete the hook's lines and its two markers from {file}",
         ) from None
     if file.with_name(CONSTRAINTS_NAME).as_uri() in plain:
-        unset = "pip config --user unset install"
+        keys = "install.constraint", "install.find-links"
         raise UsageError(
             "hook-changed",
             f"{file} was not updated: it no longer contains the hook's markers",
             why="pip config set or another program rewrote the file without its comments",
-            hint=f"{unset}.constraint\n{unset}.find-links",
+            hint=tuple(
+                Advice("pip", ("config", "--user", "unset", key)) for key in keys
+            ),
         )
     return plain

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import click
 
-from gpuinstall.base.advice import Advice
+from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.environment_paths import environment_folder, interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path, is_inside
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.shell import detect_shell, format_activation, quote_word
+from gpuinstall.base.shell import format_activation, quote_word
 from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
@@ -28,6 +28,7 @@ from gpuinstall.cli.active import (
     report_active_environment,
     report_owner,
 )
+from gpuinstall.cli.commands import detect_shell
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
     REQUEST_OPTIONS,
@@ -43,8 +44,8 @@ from gpuinstall.environments.records import (
     check_finished,
     check_start,
     find_changed_environment,
-    format_undo_command,
     make_missing_error,
+    make_undo_command,
 )
 from gpuinstall.install.install import InstallResult, dry_run, install
 from gpuinstall.install.price import PlannedInstallation
@@ -97,7 +98,7 @@ def install_command(options: CommandOptions) -> Outcome:
             raise UsageError(
                 "environment-as-package",
                 f"{name} is an environment in this folder, not a package",
-                hint=f"gpuinstall install --into --venv {quote_word(name)}",
+                hint=make_command("install", "--into", "--venv", name),
             )
     if options.into:
         named = options.python
@@ -134,7 +135,9 @@ def _check_into_options(options: CommandOptions) -> None:
         raise UsageError(
             "options-apart",
             f"--into cannot be combined with {others}",
-            hint=f"Run it again without {others}",
+            hint=make_change(
+                without=[word for one in excluded for word in one.split()]
+            ),
         )
 
 
@@ -230,7 +233,8 @@ def _install(
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:
         reporter.warn(
-            f"unproven: {', '.join(unproven)}; run gpuinstall verify on a machine with the GPUs"
+            f"unproven: {', '.join(unproven)}",
+            make_command("verify", note="on a machine with the GPUs"),
         )
     if result.is_lock_new:
         from gpuinstall.lock.write import find_outdated_warnings  # slow to import
@@ -271,7 +275,7 @@ def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
     file = display_path(result.paths.folder / lock.name)
     yield "Lock", f"{file}: {torch}, {packages}, {lock.pinning_description}{unchanged}"
     if result.rollback:
-        yield "Undo", f"{format_undo_command(result.paths)}   # until the next change"
+        yield "Undo", make_undo_command(result.paths, "until the next change")
     cost = "already up to date"
     if result.action is Action.VERIFY:
         cost = format_duration(result.seconds)
@@ -312,7 +316,7 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
     yield "Environment", f"{display_path(place.venv)} · {versions}"
     yield from _generate_verification_rows(result)
     if result.rollback:
-        yield "Undo", f"{format_undo_command(place)}   # until the next change"
+        yield "Undo", make_undo_command(place, "until the next change")
     if result.uv_guard:
         yield (
             "Guard",
@@ -414,7 +418,7 @@ def _warn_if_request_differs(lock: Lock, project: Project) -> None:
         texts.append("different versions in the project's own lock")
     if texts:
         text = f"the request has changed since {lock.name}: {', '.join(texts)}"
-        project.reporter.warn(f"{text}; gpuinstall lock updates it")
+        project.reporter.warn(text, make_command("lock", note="updates it"))
 
 
 def _prefer_team_versions(request: Request, lock: Lock, project: Project) -> Request:
@@ -439,7 +443,7 @@ def _check_inputs(project: Project, target: Target | None) -> None:
     request = read_current_request(project)
     digest = compute_build_files_digest(request.requirements, project.paths.folder)
     today = Record.from_request(replace(request, build_files_digest=digest))
-    hint = "gpuinstall lock   # then run it again"
+    hint: Hint = make_command("lock", note="then run it again")
     if project.sourcing.offline:
         from gpuinstall.sources.web import LOCK_ONLINE
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
@@ -63,8 +64,10 @@ class LockGroup(click.Group):
             raise UsageError(
                 "command-or-package",
                 f"{first} is a subcommand of lock and must follow it directly",
-                hint=f"gpuinstall lock {first} --help\n"
-                f"gpuinstall lock -- {first}   # a package of that name",
+                hint=(
+                    make_command("lock", first, "--help"),
+                    make_command("lock", "--", first, note="a package of that name"),
+                ),
             )
         return context
 
@@ -135,7 +138,7 @@ def _write_locks(
         if reasons := [*gate.find_rejections(lock)]:
             others = len(reasons) - 1
             text = (
-                f"{reasons[0].message}: gpuinstall sync rejects {lock.name} "
+                f"{reasons[0].message}: sync rejects {lock.name} "
                 "unless requirements.txt, pyproject.toml, or trusted-sources lists it"
             )
             if others:
@@ -241,7 +244,7 @@ def check_command(options: CommandOptions) -> Outcome:
         texts = [f"{name} ({format_versions(split[name])})" for name in split]
         rows.append(("Differs", join_names(texts)))
     fixes = dict.fromkeys(fix for error in errors for fix in error.fixes)
-    rows += [("Do", str(fix)) for fix in fixes]
+    rows += [("Do", fix) for fix in fixes]
     return Outcome(
         {"locks": [row.to_dict() for row in checked], "differences": split},
         rows,

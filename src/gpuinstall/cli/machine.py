@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gpuinstall.base.advice import expand_install_hint
+from gpuinstall.base.advice import apply_to_install, make_command
 from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import PROBE, Machine
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
 from gpuinstall.cli.machine_text import format_machine, list_machine_facts
@@ -55,7 +54,7 @@ def explain_missing_builds(machine: Machine) -> tuple[Finding, ...]:
     if isinstance(plan, Plan) or plan.error_class is not MachineError:
         return ()
     error = plan.error(machine)
-    return (replace(error.finding, fixes=expand_install_hint(error.hint or "")),)
+    return (replace(error.finding, fixes=apply_to_install(error.fixes)),)
 
 
 def show_machine(terminal: Terminal, machine: Machine) -> None:
@@ -84,13 +83,13 @@ def report_command(options: CommandOptions) -> Outcome:
         raise UsageError(
             "no-records",
             f"{folder} has no records",
-            hint=f"{PROBE} --record {quote_word(folder)}   # on each node",
+            hint=make_command("probe", "--record", str(folder), note="on each node"),
         )
     errors = [
         Finding(
             "node-failed",
             f"{failure.node}: {failure.command}: {failure.message}",
-            fixes=(failure.hint or "",),
+            fixes=(failure.hint,) if failure.hint else (),
         )
         for failure in report.failed
     ]

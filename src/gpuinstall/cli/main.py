@@ -15,6 +15,13 @@ from typing import Any
 
 import click
 
+from gpuinstall.base.advice import (
+    Advice,
+    Hint,
+    make_change,
+    make_command,
+    make_shell_line,
+)
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
@@ -23,14 +30,12 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.files import (
-    format_diagnostic_commands,
+    make_diagnostic_command,
     real_path,
     tighten_umask,
     use_private_tmpdir,
 )
 from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
-from gpuinstall.base.shell import join_command
-from gpuinstall.base.text import redact
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.commands import COMMAND_GROUPS, COMMANDS, load_command
 from gpuinstall.cli.options import OPTIONS_WITH_VALUES
@@ -45,16 +50,21 @@ _SAME_OPTIONS = {
     "--extra-index-url": "--index",
 }
 """Options of gpuinstall by the equivalent option of pip and uv."""
-_OTHER_WORDS = {
-    "--locked": "gpuinstall lock check && gpuinstall sync",
-    "--frozen": "gpuinstall sync   # installs the lock file without updating it",
-    "--check": "gpuinstall lock check",
-    "--gpu": "Use plan --gpu, or lock --gpu, for another machine",
-    "--no-cache": "export UV_NO_CACHE=1   # then run it again",
-    "--wheels": "Use sync --wheels, or --find-links DIR instead",
-    "--project": "Run it in that folder, or with --venv DIR",
-    "version": "gpuinstall --version",
-    "list": "uv pip list   # packages\ngpuinstall env list   # environments",
+_OTHER_WORDS: dict[str, tuple[Hint, ...]] = {
+    "--locked": (make_command("lock", "check"), make_command("sync")),
+    "--frozen": (
+        make_command("sync", note="installs the lock file without updating it"),
+    ),
+    "--check": (make_command("lock", "check"),),
+    "--gpu": ("Use plan --gpu, or lock --gpu, for another machine",),
+    "--no-cache": (Advice("export", ("UV_NO_CACHE=1",), note="then run it again"),),
+    "--wheels": ("Use sync --wheels, or --find-links DIR instead",),
+    "--project": ("Run it in that folder, or with --venv DIR",),
+    "version": (make_command("--version"),),
+    "list": (
+        Advice("uv", ("pip", "list"), note="packages"),
+        make_command("env", "list", note="environments"),
+    ),
 }
 """Hints for options and commands of pip and uv."""
 BOOTSTRAP_ARGUMENT = "bootstrap"
@@ -66,8 +76,8 @@ EPERM EROFS ESTALE
 """OSError codes that the machine, not a bug, causes."""
 _EXHAUSTION_PATTERN = "can't start new thread|No usable temporary directory"
 _RESOURCE_HINT = (
-    "df -h; df -i; ulimit -a   # shows the exhausted resource\n"
-    "Set TMPDIR to a folder on another disk"
+    make_shell_line("df -h; df -i; ulimit -a", "shows the exhausted resource"),
+    "Set TMPDIR to a folder on another disk",
 )
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of every click context, so that click adds one help option."""
@@ -139,7 +149,7 @@ def _run_and_report(arguments: list[str]) -> int:
         interrupt = stop.__cause__ or stop
         if isinstance(interrupt, TransferInterrupted):
             fault.why = interrupt.kept
-            fault.hint = "Run it again"
+            fault.fixes = ("Run it again",)
     except Exception as error:
         known: GpuInstallError | None = _find_missing_folder(
             error
@@ -150,7 +160,7 @@ def _run_and_report(arguments: list[str]) -> int:
         if known is None and _get_terminal(arguments).verbose:
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
-        hint = "Run it again with --verbose: prints a traceback for the report"
+        hint = make_change("--verbose", note="prints a traceback for the report")
         fault = known or InternalError("internal", message, hint=hint)
     return print_error(
         _get_terminal(arguments), _find_command_name(arguments) or "gpuinstall", fault
@@ -173,7 +183,7 @@ def _convert_usage_error(
     error: click.ClickException, arguments: list[str]
 ) -> UsageError:
     command = _find_command_name(arguments)
-    hint = " ".join(filter(None, ("gpuinstall", command, "--help")))
+    hint: tuple[Hint, ...] = (make_command(*filter(None, [command]), "--help"),)
     message = error.format_message()
     for number, word in enumerate(arguments):
         option, equals, value = word.partition("=")
@@ -186,12 +196,13 @@ def _convert_usage_error(
         if option in _SAME_OPTIONS:
             own = list(arguments)
             own[number] = f"{_SAME_OPTIONS[option]}{equals}{value}"
-            hint = redact(join_command(["gpuinstall", *own]))
+            hint = (make_command(*own),)
     if command == "sync":
-        from gpuinstall.lock.request.declaration import suggest_lock_command
+        from gpuinstall.lock.request.declaration import make_sync_command
 
         for word in arguments:
-            hint = suggest_lock_command(Path(word)) or hint
+            sync = make_sync_command(Path(word))
+            hint = (sync,) if sync else hint
     # click lists choices in lines.
     return UsageError("usage", " ".join(message.split()), hint=hint)
 
@@ -260,8 +271,10 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
             raise UsageError(
                 "command-or-package",
                 f"{word} was not installed as a package: {command} is a command and must come first",
-                hint=f"gpuinstall {join_command([command, *rest])}   # the command\n"
-                f"gpuinstall {join_command(['install', *arguments])}   # a package of that name",
+                hint=(
+                    make_command(command, *rest, note="the command"),
+                    make_command("install", *arguments, note="a package of that name"),
+                ),
             )
     return ["install", *arguments]
 
@@ -296,7 +309,7 @@ def _find_missing_folder(error: Exception) -> UsageError | None:
         Path.home()
     except FileNotFoundError:
         message = "the working folder no longer exists"
-        return UsageError("folder-missing", message, hint="cd")
+        return UsageError("folder-missing", message, hint=Advice("cd"))
     except RuntimeError:
         if isinstance(error, RuntimeError):
             message = "this user has no home folder"
@@ -310,7 +323,8 @@ def _find_machine_error(error: Exception) -> InstallationError | None:
     """Return an error that the machine caused, or None for a bug."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment is incomplete: {error.name} is missing"
-        hint = "python3 bootstrap.py --help   # recreates it; with pip or pipx, reinstall gpuinstall"
+        note = "recreates it; with pip or pipx, reinstall gpuinstall"
+        hint = Advice("python3", ("bootstrap.py", "--help"), note=note)
         return InstallationError("tool-incomplete", message, hint=hint)
     if isinstance(error, MemoryError) or re.search(_EXHAUSTION_PATTERN, str(error)):
         return InstallationError(
@@ -328,7 +342,7 @@ def _find_machine_error(error: Exception) -> InstallationError | None:
     message = f"{path} cannot be used: {message}"
     # An environment's Python can be a link to a file in another user's folder.
     return InstallationError(
-        "file-unusable", message, hint=format_diagnostic_commands(real_path(path))
+        "file-unusable", message, hint=make_diagnostic_command(real_path(path))
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decode_text, is_inside, parse_json
 from gpuinstall.base.machine import PROBE, Machine, make_machine_error
@@ -29,7 +30,6 @@ from gpuinstall.base.requirement import (
     is_url,
     parse_requirement,
 )
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.version import RUNNING_PYTHON
@@ -455,7 +455,7 @@ class CommandOptions:
                 raise UsageError(
                     "version-with-name",
                     f"--upgrade-package takes only a name, not {one.text}",
-                    hint=f"gpuinstall lock --upgrade-package {one.name} {quote_word(one.text)}",
+                    hint=make_command("lock", "--upgrade-package", one.name, one.text),
                 )
         return [one.name for one in requirements]
 

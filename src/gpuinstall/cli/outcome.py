@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
+from gpuinstall.base.advice import Hint, list_commands, make_change
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MAX_NAMES, sanitize
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import enter_project_folder
-from gpuinstall.cli.commands import COMMANDS
+from gpuinstall.cli.commands import COMMANDS, format_hint
 from gpuinstall.cli.options import (
     OUTPUT_OPTIONS,
     CommandOptions,
@@ -31,7 +32,7 @@ from gpuinstall.cli.terminal import (
     make_finding_with_hints,
 )
 
-Row = tuple[str, str]
+Row = tuple[str, Hint]
 """Line of output with a label and a text."""
 
 
@@ -143,7 +144,13 @@ def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
     document["errors"] = errors = []
     for finding in outcome.errors:
         errors.append(
-            {"code": finding.code, "message": finding.message, "hint": finding.fix}
+            {
+                "code": finding.code,
+                "message": finding.message,
+                "why": (finding.why or "").splitlines(),
+                "do": list_commands(finding.fixes, format_hint),
+                "hint": finding.fix,
+            }
         )
         if finding.id:
             errors[-1]["id"] = finding.id
@@ -228,5 +235,5 @@ def confirm(question: str, unchanged: str, details: Sequence[str] = ()) -> None:
             unchanged,
             why=None if has_terminal else "stdin is not a terminal",
             evidence="\n".join(lines),
-            hint="Run it again with --yes",
+            hint=make_change("--yes"),
         )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from functools import partial
 from urllib.parse import urlsplit
 
-from gpuinstall.base.advice import NOTE
+from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.cache import HostCache
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED
@@ -29,7 +27,6 @@ from gpuinstall.plan.alternatives import (
     find_minimum_cuda,
     find_newer_torch,
 )
-from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
@@ -82,7 +79,8 @@ def plan_command(options: CommandOptions) -> Outcome:
     if isinstance(plan, Plan):
         is_partial = plan.status == "partial"
         return Outcome(data, show, is_partial=is_partial, is_always_printed=True)
-    plan = replace(plan, fix=plan.fix and _replace_relax_line(plan.fix, machine))
+    changes = [_resolve_instead(one, machine) for one in plan.changes]
+    plan = replace(plan, changes=tuple(changes))
     show = partial(_show_selection, plan, machine, options.all_builds)
     return replace(make_error_outcome(plan.error(machine)), data=data, show=show)
 
@@ -119,20 +117,20 @@ def _find_silent_index(plan: Plan) -> Iterator[Reason]:
         yield Reason("index-was-unreachable", message)
 
 
-def _replace_relax_line(fix: str, machine: Machine) -> str:
-    """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
-    line = f"{_format_dry_run(machine, '--relax')}{NOTE}"
-    pattern = rf"(?m)^{RELAX}: (.*) that runs here"
-    return re.sub(pattern, lambda found: f"{line}{found[1]} in the catalog", fix)
+def _resolve_instead(change: Hint, machine: Machine) -> Hint:
+    """Replace ``--relax``, which plan lacks, with ``lock --dry-run``."""
+    if isinstance(change, str) or change.arguments != ("--relax",):
+        return change
+    return replace(_make_dry_run(machine, "--relax"), note=change.note)
 
 
-def _format_dry_run(machine: Machine, *options: str) -> str:
+def _make_dry_run(machine: Machine, *options: str) -> Advice:
     """Return a dry run of ``lock`` with the arguments of this command."""
     driver = machine.driver
     if driver and driver.found_via == "assumed":
         options += "--driver", str(driver.version)
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
-    return join_command(["gpuinstall", "lock", "--dry-run", *options, *words])
+    return make_command("lock", "--dry-run", *options, *words)
 
 
 def _show_selection(
@@ -191,7 +189,7 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
             f"  more   --all shows the {len(plan.rejected)} rejected builds"
         )
     for warning in plan.warnings:
-        terminal.warn(warning.message)
+        terminal.warn(warning.message, *warning.fixes)
 
 
 def _add_warnings(plan: Plan, project: Project) -> Plan:
@@ -206,9 +204,10 @@ def _add_warnings(plan: Plan, project: Project) -> Plan:
     warnings = list(plan.warnings)
     error = project.sources.find_unknown_index(read_default)
     if error:
-        message = f"install and lock would fail: {error.message}; {error.hint}"
-        warnings.append(Reason("source-not-obeyed", message))
+        message = f"install and lock would fail: {error.message}"
+        warnings.append(Reason("source-not-obeyed", message, error.why, error.fixes))
     if not requirement_names(plan.choice.requirements) <= PAIRED:
-        message = f"the request was not resolved, and may require an older torch; {_format_dry_run(project.machine)} resolves it"
-        warnings.append(Reason("programs-not-looked-at", message))
+        message = "the request was not resolved, and may require an older torch"
+        fixes = (_make_dry_run(project.machine),)
+        warnings.append(Reason("programs-not-looked-at", message, fixes=fixes))
     return replace(plan, warnings=tuple(warnings))

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    format_venv_option,
     interpreter,
+    venv_option,
 )
 from gpuinstall.base.errors import (
     LockError,
@@ -28,7 +29,6 @@ from gpuinstall.base.errors import (
 from gpuinstall.base.files import read_document, restore_umask
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names, redact
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_environment_trust, enter_project_folder
@@ -113,14 +113,19 @@ def _make_inline_metadata_error(
         choice = choose(project.machine, Request(), project.catalog).choice
         if choice:
             tag = choice.build.backend.tag
-            note = f"   # with these lines in its metadata block, for the {tag} build of torch:"
+            note = (
+                f"with these lines in its metadata block, for the {tag} build of torch:"
+            )
             lines = _make_source_lines(f"{project.sources.torch_index}/{tag}", tag)
-    uv_run = join_command(["uv", "run", script, *arguments])
-    python = join_command(["gpuinstall", "run", "python", script, *arguments])
+    python = ("run", "python", script, *arguments)
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",
-        hint="\n".join([f"{uv_run}{note}", *lines, f"{python}   # in .venv"]),
+        hint=(
+            Advice("uv", ("run", script, *arguments), note=note),
+            *lines,
+            make_command(*python, note="in .venv"),
+        ),
     )
 
 
@@ -159,7 +164,7 @@ def _check_gpu(machine: Machine) -> None:
     cause = _explain_unusable_gpus(machine)
     if cause:
         message = f"no GPU can be used on this machine: {cause}"
-        raise MachineError("no-gpu", message, hint="gpuinstall doctor")
+        raise MachineError("no-gpu", message, hint=make_command("doctor"))
 
 
 def _explain_unusable_gpus(machine: Machine) -> str:
@@ -200,7 +205,7 @@ def _check_environment(
             raise LockError(
                 "lock-does-not-fit",
                 f"{venv} does not fit this machine: {verdict.reason.message}",
-                hint="gpuinstall sync",
+                hint=make_command("sync"),
             )
     elif existing.lock and known_backend(marker.backend) != CPU:
         torch = existing.lock.versions["torch"]
@@ -210,7 +215,7 @@ def _check_environment(
         )
     if machine.gpus and marker.verdict.get("status") == "unproven":
         options.terminal.warn(
-            "this environment has not been verified on a GPU yet; run gpuinstall sync"
+            "this environment has not been verified on a GPU yet", make_command("sync")
         )
     return existing
 
@@ -229,11 +234,14 @@ def _check_projects(existing: ExistingEnvironment, reporter: Reporter) -> None:
                 "project-elsewhere",
                 f"{package.name} would be imported from {folder}",
                 why=f"{venv} was copied",
-                hint=f"gpuinstall sync{format_venv_option(venv)}   # installs it from this folder",
+                hint=make_command(
+                    "sync", *venv_option(venv), note="installs it from this folder"
+                ),
             )
     if misplaced:
         reporter.warn(
-            f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
+            f"{join_names(sorted(misplaced))} is missing or was installed from a different path",
+            make_command("sync"),
         )
 
 
@@ -242,7 +250,7 @@ def _make_environment_error(existing: ExistingEnvironment) -> UsageError:
     venv = existing.paths.venv
     if existing.marker:
         message = f"the Python of {venv} is missing"
-        hint = f"gpuinstall install{format_venv_option(venv)}"
+        hint: Hint = make_command("install", *venv_option(venv))
     elif existing.is_empty:
         return make_missing_error(venv)
     else:
@@ -267,14 +275,14 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
     except OSError as error:
         word = words[0]
         reason = error.strerror
-        install = join_command(["gpuinstall", "install", word])
-        hint = f"{install}   # or the package that provides it"
+        note = "or the package that provides it"
+        hint: Hint = make_command("install", word, note=note)
         # An unreadable folder on PATH causes another error.
         is_missing = "/" not in word and not shutil.which(word, path=variables["PATH"])
         if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
         if word == "-" or exists(word):
-            hint = join_command(["gpuinstall", "run", "python", *words])
+            hint = make_command("run", "python", *words)
         elif "/" in word or word.endswith(".py"):
             reason = "no such file"
             hint = "Check the path; if it is a URL, download it first"

@@ -9,17 +9,24 @@ from contextlib import suppress
 from os.path import exists
 from pathlib import Path
 
-from gpuinstall.base.advice import NOTE, find_command_file, find_tool_folder
+from gpuinstall.base.advice import (
+    NOTE,
+    PROGRAM,
+    Advice,
+    ShellText,
+    make_shell_line,
+)
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     display_path,
-    format_diagnostic_commands,
+    make_diagnostic_command,
     own_cache_folder,
 )
 from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import detect_shell, format_path_command, quote_word
+from gpuinstall.base.shell import format_path_command
 from gpuinstall.base.text import format_size, join_names
+from gpuinstall.cli.commands import detect_shell, find_command_file, find_tool_folder
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, define_command, define_group
 
@@ -59,17 +66,22 @@ def _uninstall(options: CommandOptions) -> Outcome:
     for folder, size in find_prunable().items():
         options.terminal.notice(
             "Kept",
-            f"{display_path(folder)}, {format_size(size)}; gpuinstall env prune removes it",
+            f"{display_path(folder)}, {format_size(size)}; env prune removes it",
         )
     home = find_tool_folder()
     # Windows cannot remove a running program.
     if home is None or os.name == "nt":
-        hint = (
-            "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"
-            f"{quote_word(sys.executable)} -m pip uninstall gpuinstall   # if pip did"
+        hint: tuple[Advice, ...] = (
+            Advice("uv", ("tool", "uninstall", PROGRAM)),
+            Advice("pipx", ("uninstall", PROGRAM), note="if pipx installed it"),
+            Advice(
+                sys.executable,
+                (ShellText(f"-m pip uninstall {PROGRAM}"),),
+                note="if pip did",
+            ),
         )
         if home:
-            hint = f'rmdir /s /q "{home}"'
+            hint = (make_shell_line(f'rmdir /s /q "{home}"'),)
         raise UsageError(
             "uninstall-elsewhere",
             "this installation of gpuinstall cannot remove itself",
@@ -137,7 +149,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         raise InstallationError(
             "not-writable",
             f"{join_names(remaining)} in {home} cannot be removed",
-            hint=format_diagnostic_commands(home),
+            hint=make_diagnostic_command(home),
         )
     for folder in (home / "bin", home):
         with suppress(OSError):  # the folder contains other files

@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gpuinstall.base.advice import PROGRAM, expand_hint
+from gpuinstall.base.advice import PROGRAM, list_commands
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Progress, Reporter
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.cli.commands import format_text
+from gpuinstall.cli.commands import format_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tqdm import tqdm
 
+    from gpuinstall.base.advice import Hint
     from gpuinstall.base.finding import Finding
 
 LINE_WIDTH = 80
@@ -99,7 +100,7 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        text = _wrap_text(format_text(text), head, self.out)
+        text = _wrap_text(sanitize(text), head, self.out)
         self.print_block(self._style_head(head, self.out, style) + text)
 
     def print_block(self, text: str) -> None:
@@ -116,9 +117,9 @@ class Terminal(Reporter, Value):
                 "output", f"the output cannot be written: {error.strerror}"
             ) from None
 
-    def print_field(self, label: str, text: str) -> None:
+    def print_field(self, label: str, text: Hint) -> None:
         """Print one labeled line of the result."""
-        self.print_line(f" {text}", head=f"{label:<11}")
+        self.print_line(f" {format_hint(text)}", head=f"{label:<11}")
 
     def print_rows(
         self, rows: Iterable[tuple[str, str | None]], width: int = 5
@@ -132,7 +133,7 @@ class Terminal(Reporter, Value):
         for label, text in rows:
             if text:
                 head = f"  {label:<{width}} "
-                lines = format_text(text, "\n").replace("\n", "\n" + " " * len(head))
+                lines = sanitize(text, "\n").replace("\n", "\n" + " " * len(head))
                 self.print_block(head + lines)
 
     def print_finding(self, finding: Finding) -> None:
@@ -140,9 +141,17 @@ class Terminal(Reporter, Value):
         head, color = ("error:", "red") if finding.blocking else ("note:", "yellow")
         mark = f"   [{finding.id}]" if finding.id else ""
         self.print_line(f" {finding.message}{mark}", head=head, fg=color)
-        self.print_rows(
-            [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
-        )
+        self.print_rows([("why", finding.why), ("seen", finding.evidence)])
+        self.print_hints(finding.fixes)
+
+    def print_hints(self, hints: Iterable[Hint], width: int = 5) -> None:
+        """Print the row of fixes, one in each line.
+
+        Args:
+            hints: The fixes.
+            width: The width of the label in columns.
+        """
+        self.print_rows([("do", "\n".join(map(format_hint, hints)))], width)
 
     def print_document(self, document: Mapping[str, Any]) -> None:
         """Print the JSON document of a command."""
@@ -182,7 +191,7 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._write_event("step", label=label, text=text, seconds=seconds)
             return
-        text = format_text(text)
+        text = sanitize(text)
         if seconds is not None:
             # Align the ends of all times.
             text += f"{format_duration(seconds):>{max(9, LINE_WIDTH - 12 - len(text))}}"
@@ -195,13 +204,18 @@ class Terminal(Reporter, Value):
         elif not self.quiet:
             self._show(head=f"{'':11} {text}", dim=True)
 
-    def warn(self, text: str) -> None:
-        """Print a warning, unless it was already printed."""
+    def warn(self, text: str, *fixes: Hint) -> None:
+        """Print a warning and its fixes, unless it was already printed."""
+        hints = apply_hints(fixes)
         if self.as_events:
-            self._write_event("warning", text=text)
+            commands = list_commands(hints, format_hint)
+            self._write_event("warning", text=text, do=commands)
         elif not self.quiet and text not in self.printed_warnings:
             self.printed_warnings.add(text)
-            self._show(f" {format_text(text)}", head="warning:", fg="yellow")
+            self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
+            for number, hint in enumerate(hints):
+                head = f"{'':8}" if number else "  do    "
+                self._show(format_hint(hint), head=head)
 
     def fault(self, error: GpuInstallError) -> None:
         """Print an error with its cause, evidence, and fix."""
@@ -333,22 +347,37 @@ def _get_first_line(word: str) -> str:
     return word if word == first else f"{first[:60]}…"
 
 
-def make_finding_with_hints(error: GpuInstallError) -> Finding:
-    """Return an error's finding with a hint for the current command.
+def apply_hints(hints: Iterable[Hint]) -> tuple[Hint, ...]:
+    """Apply hints to the command line of this run.
 
-    "Run it again" becomes the full command line. Lines with options that the command
-    lacks are omitted.
+    Hints that lead to the same command, or to one without a request, are omitted.
     """
     words = (PROGRAM, *sys.argv[1:])
     end = len(words)
-    options: list[str] | None = None
+    options: dict[str, bool] | None = None
+    spellings: dict[str, str] = {}
     context = click.get_current_context(silent=True)
     if context:
-        options = [option for one in context.command.params for option in one.opts]
+        options = {}
+        for one in context.command.params:
+            has_value = not getattr(one, "is_flag", False)
+            options |= dict.fromkeys(one.opts, has_value)
+            spellings |= dict.fromkeys(one.opts, max(one.opts, key=len))
         # Add options before the arguments of another program.
         if "--" in words or not context.allow_interspersed_args:
             end = len(context.command_path.split())
     # A hint is for people, even in a JSON document.
-    command = [word for word in words[:end] if word not in _JSON_OPTIONS]
-    lines = expand_hint(error.hint or "", command, words[end:], options)
-    return replace(error.finding, fixes=lines)
+    command = [
+        spellings.get(word, word) for word in words[:end] if word not in _JSON_OPTIONS
+    ]
+    rest = words[end:]
+    applied = (
+        one if isinstance(one, str) else one.apply(command, rest, options)
+        for one in hints
+    )
+    return tuple(dict.fromkeys(filter(None, applied)))
+
+
+def make_finding_with_hints(error: GpuInstallError) -> Finding:
+    """Return an error's finding with hints for the current command."""
+    return replace(error.finding, fixes=apply_hints(error.fixes))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.base.advice import environment_advice
+from gpuinstall.base.advice import environment_advice, make_command
 from gpuinstall.base.environment_paths import environment_folder, packages_folders
 from gpuinstall.base.errors import MachineError, VerificationError
-from gpuinstall.base.machine import PROBE, Machine
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
     find_environment,
@@ -129,10 +129,10 @@ def _warn_about_damage(venv: Path, terminal: Terminal, *, is_deep: bool) -> None
     if is_deep:
         damage = find_damage(read_packages(packages_folders(venv)))
         messages += [one.message for one in damage]
-    for message in messages:
+    for message in messages[:-1]:
         terminal.warn(message)
-    if messages:
-        terminal.warn(f"{environment_advice(venv, 'doctor')} shows how to repair it")
+    for message in messages[-1:]:
+        terminal.warn(message, environment_advice(venv, "doctor"))
 
 
 def _make_no_gpu_error(verdict: Verdict) -> VerificationError:
@@ -144,7 +144,7 @@ def _make_no_gpu_error(verdict: Verdict) -> VerificationError:
         "no-gpu-proven",
         "no kernel ran on a GPU",
         evidence="\n".join(devices),
-        hint=f"{PROBE}   # shows the GPUs of this machine",
+        hint=make_command("probe", note="shows the GPUs of this machine"),
         data=verdict.to_dict(),
     )
 
@@ -204,7 +204,8 @@ def _show_verdict(
     if unproven:
         names = ", ".join(unproven)
         terminal.warn(
-            f"unproven: {names}; run gpuinstall verify once they are available"
+            f"unproven: {names}",
+            make_command("verify", note="once they are available"),
         )
 
 

@@ -95,7 +95,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         yield Finding(
             f"lock-{reason.code}",
             f"no lock file in this folder fits this machine: {name}: {reason.message}",
-            fixes=tuple(source_fixes) or (Advice(PROGRAM, ("lock",), evidence.folder),),
+            fixes=tuple(source_fixes) or (Advice(PROGRAM, ("lock",), evidence.place),),
             where="project",
             blocking=False,
         )
@@ -117,7 +117,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
             )
     changed = join_names([*changes.values()])
     if changed:
-        fix = environment_advice(evidence.venv, "sync", place=evidence.folder)
+        fix = environment_advice(evidence.venv, "sync", place=evidence.place)
         yield evidence.fault(
             "changed-by-hand",
             changed,
@@ -193,7 +193,7 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
         fixes = evidence.reinstall(package, is_in_cache=damage.is_in_cache, note=note)
         if evidence.lock:
             words = ("sync", "--reinstall-package", package.name)
-            sync = environment_advice(evidence.venv, *words, place=evidence.folder)
+            sync = environment_advice(evidence.venv, *words, place=evidence.place)
             fixes = (replace(sync, note=note),)
         yield evidence.fault(
             "no-record" if damage.kind == "no-record" else f"files-{damage.kind}",

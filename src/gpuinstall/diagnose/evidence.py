@@ -62,6 +62,8 @@ class DoctorEvidence(LocalReading):
     """The rules that the sources of lock files must satisfy."""
     folder: Path | None = None
     """The project's folder, if any."""
+    place: str = ""
+    """The folder in which to run commands, unless it is the working folder."""
 
     python: Path | None = None
     """The interpreter of the environment; None if there is no environment."""
@@ -120,7 +122,7 @@ class DoctorEvidence(LocalReading):
         if lost:
             note = f"without {join_names(lost)}, which was not installed from an index"
         words = ("install", *arguments, *requirements)
-        return Advice(PROGRAM, words, self.folder, note)
+        return Advice(PROGRAM, words, self.place, note)
 
     def reinstall(
         self,

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from gpuinstall.base.advice import (
     PROGRAM,
     Advice,
+    apply_to_install,
     environment_advice,
-    expand_install_hint,
+    make_command,
 )
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, MachineError, UsageError
@@ -148,6 +149,7 @@ def examine(
         reading.packages,
         reading.torch,
         folder=folder,
+        place="" if folder == Path.cwd() else str(folder),
         request=request or Request(),
         torch_index=torch_index,
         gate=gate,
@@ -230,7 +232,7 @@ def refused_request(
     if isinstance(plan, Plan):
         return
     error = plan.error(machine)
-    finding = replace(error.finding, fixes=expand_install_hint(error.hint or "", words))
+    finding = replace(error.finding, fixes=apply_to_install(error.fixes, words))
     if isinstance(error, MachineError):
         yield finding
     else:
@@ -367,7 +369,10 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
                 f"{device.label} is not verified: {device.unproven or 'no kernel ran on it'}",
                 why="no kernel of this environment has run on it",
                 fixes=(
-                    "gpuinstall verify   # on the machine with the GPUs, while they are idle",
+                    make_command(
+                        "verify",
+                        note="on the machine with the GPUs, while they are idle",
+                    ),
                 ),
                 where="environment",
                 blocking=False,

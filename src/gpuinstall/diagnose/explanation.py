@@ -58,10 +58,14 @@ class Explanation(Value):
             )
             row["confirms" if fact.holds else "refutes"].append(entry)
         return {
-            "causes": write(self.causes),
+            "causes": [*map(_write_cause, self.causes)],
             "machine": [*facts.values()],
-            "refuted": write(self.refuted),
+            "refuted": [*map(_write_cause, self.refuted)],
         }
+
+
+def _write_cause(cause: RecognizedCause) -> dict[str, Any]:
+    return {**write(cause), "fix": [*map(str, cause.fix)]}
 
 
 def explain_text(
@@ -211,5 +215,5 @@ def _with_local_fix(
     """Use the fix of this machine's fault, if it confirms a cause."""
     for problem in reading.machine.problems:
         if problem.id == cause.id and problem.blocking and cause.id in facts:
-            return replace(cause, fix=tuple(map(str, problem.fixes)))
+            return replace(cause, fix=problem.fixes)
     return cause

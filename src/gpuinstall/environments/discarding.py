@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.environment_paths import JOURNAL, KEPT, WORK
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors, retry
@@ -19,7 +20,6 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import split_names
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.ownership import find_user_paths
@@ -65,8 +65,14 @@ def discard_folder(
             "not-removed",
             f"{remaining[0]} cannot be removed",
             why="it is immutable, or a program uses it",
-            hint=f"chattr -R -i {quote_word(discarded)}   # as root, if a file is immutable\n"
-            f"rm -r {quote_word(discarded)}",
+            hint=(
+                Advice(
+                    "chattr",
+                    ("-R", "-i", str(discarded)),
+                    note="as root, if a file is immutable",
+                ),
+                Advice("rm", ("-r", str(discarded))),
+            ),
         )
     return size
 
@@ -82,7 +88,7 @@ def check_mounts(folder: Path) -> None:
         raise UsageError(
             "mount-point",
             f"something is mounted at {mounts[0]}, which gpuinstall does not move or remove",
-            hint=f"umount {quote_word(mounts[0])}   # then run it again",
+            hint=Advice("umount", (mounts[0],), note="then run it again"),
         )
 
 

@@ -16,13 +16,14 @@ from os.path import exists
 from pathlib import Path
 from time import time_ns
 
+from gpuinstall.base.advice import Advice, Hint, make_command, make_shell_line
 from gpuinstall.base.environment_paths import (
     WORK,
     EnvironmentPaths,
     Layout,
-    format_venv_option,
     interpreter,
     packages_folders,
+    venv_option,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
@@ -35,8 +36,8 @@ from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.process import is_in_project
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.trust import trusts_folders
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 
 MAX_IDENTITIES = 64
@@ -131,23 +132,23 @@ def describe_unfinished_change(venv: Path) -> str:
     return f"{message}; {command} completes it or rolls it back" if command else message
 
 
-def _find_unfinished_change(venv: Path) -> tuple[str, str]:
+def _find_unfinished_change(venv: Path) -> tuple[str, Advice | None]:
     """Return a message about an unfinished change, and its recovery command.
 
     Returns:
-        Both are empty without such a change; the command is empty if the change is running.
+        The message is empty without such a change. The command is None if the change is running.
     """
     place = _find_unfinished_paths(venv)
     if place is None:
-        return "", ""
+        return "", None
     if _is_locked(place):
-        return f"another command is changing {venv}", ""
-    owner, variable = "", ""
+        return f"another command is changing {venv}", None
+    owner, undo = "", make_undo_command(place)
     if is_foreign(place.current_change, place.folder):
         owner = f" by {owner_of(place.current_change)}"
-        variable = "GPUINSTALL_TRUST_FOLDER=1 "
+        undo = make_shell_line(f"GPUINSTALL_TRUST_FOLDER=1 {undo}")
     message = f"a change to {place.venv}{owner} was interrupted"
-    return message, f"{variable}{format_undo_command(place)}"
+    return message, undo
 
 
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
@@ -187,9 +188,9 @@ def check_finished(venv: Path) -> None:
     message, command = _find_unfinished_change(venv)
     if not message:
         return
-    hint = "Wait for it to end; then run this command again"
+    hint: Hint = "Wait for it to end; then run this command again"
     if command:
-        hint = f"{command}   # completes it or rolls it back"
+        hint = replace(command, note="completes it or rolls it back")
     raise InstallationError(
         "unfinished-change",
         message,
@@ -203,11 +204,12 @@ def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
     return EnvironmentPaths(root, layout)
 
 
-def format_undo_command(place: EnvironmentPaths) -> str:
+def make_undo_command(place: EnvironmentPaths, note: str = "") -> Advice:
     """Return the command that rolls back an environment's last change."""
     if place.is_managed:
-        return f"gpuinstall env rollback{format_venv_option(place.venv)}"
-    return f"gpuinstall env rollback --into --python {quote_word(place.find_interpreter())}"
+        return make_command("env", "rollback", *venv_option(place.venv), note=note)
+    python = str(place.find_interpreter())
+    return make_command("env", "rollback", "--into", "--python", python, note=note)
 
 
 def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:
@@ -233,13 +235,13 @@ def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -
         text = f"{python}, in an environment that gpuinstall did not create"
         if read_marker(venv):
             text += " on this machine; its files were not compared with the wheels of its lock file"
-            text += f" ({_format_rebuild(venv)} rebuilds it)"
+            text += f" ({_make_rebuild_command(venv)} rebuilds it)"
         reporter.notice("Runs", text)
     return True
 
 
-def _format_rebuild(venv: Path) -> str:
-    return f"gpuinstall sync --replace{format_venv_option(venv)}"
+def _make_rebuild_command(venv: Path, note: str = "") -> Advice:
+    return make_command("sync", "--replace", *venv_option(venv), note=note)
 
 
 def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> None:
@@ -252,8 +254,12 @@ def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> Non
         raise UsageError(
             "folder-not-trusted",
             f"you did not create {venv} on this machine, and your trust-folder setting refuses such environments",
-            hint=f"{_format_rebuild(venv)}   # rebuilds it\n"
-            "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder",
+            hint=(
+                _make_rebuild_command(venv, "rebuilds it"),
+                Advice(
+                    "export", ("GPUINSTALL_TRUST_FOLDER=1",), note="trust this folder"
+                ),
+            ),
         )
 
 
@@ -281,14 +287,13 @@ def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
     if creates:
         changed = find_changed_environment()
         if changed:
-            fixes.append(
-                f"{quote_word(changed.find_interpreter())}   # in {changed.venv.name}, which install --into changed"
-            )
-        fixes.append(f"gpuinstall install{format_venv_option(venv)}   # creates it")
+            note = f"in {changed.venv.name}, which install --into changed"
+            fixes.append(Advice(str(changed.find_interpreter()), note=note))
+        fixes.append(make_command("install", *venv_option(venv), note="creates it"))
     if not creates or find_recorded_environments():
-        fixes.append("gpuinstall env list   # lists your environments")
+        fixes.append(make_command("env", "list", note="lists your environments"))
     message = f"there is no environment at {venv}"
-    return UsageError("environment-missing", message, hint="\n".join(fixes))
+    return UsageError("environment-missing", message, hint=tuple(fixes))
 
 
 def find_changed_environment() -> EnvironmentPaths | None:

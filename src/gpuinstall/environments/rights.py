@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from os.path import exists, isdir, islink
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    format_unused_venv_option,
+    unused_venv_option,
 )
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
-from gpuinstall.base.shell import quote_word
 from gpuinstall.sources.configuration import read_policy
 
 
@@ -36,11 +36,14 @@ def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
         return
     # uv links the interpreter, which can be a script on NixOS.
     if paths.is_managed and not islink(python) and _is_script(python):
-        aside = quote_word(f"{python}.old")
         raise InstallationError(
             "python-replaced",
             f"{python} is a script, not a Python interpreter",
-            hint=f"mv {quote_word(python)} {aside}   # then run it again; the environment is rebuilt",
+            hint=Advice(
+                "mv",
+                (str(python), f"{python}.old"),
+                note="then run it again; the environment is rebuilt",
+            ),
         )
     for part in way_to(python):
         if islink(part):
@@ -52,7 +55,7 @@ def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
             raise InstallationError(
                 "python-unreadable",
                 f"the Python of {paths.venv} cannot be started: {part}: {_find_access_problem(part)}",
-                hint=_format_fix(part),
+                hint=_make_fixes(part),
             )
 
 
@@ -69,11 +72,11 @@ def check_owner(paths: EnvironmentPaths) -> None:
     root = paths.root
     is_trusted = read_policy(paths.folder).trusts_other_users
     if os.path.lexists(root) and is_foreign(root, root.parent) and not is_trusted:
-        hint = _format_fix(root)
+        hint = _make_fixes(root)
         if os.access(root, os.W_OK):
-            hint = (
-                f"export GPUINSTALL_TRUST_FOLDER=1   # trusts {owner_of(root)}\n{hint}"
-            )
+            variable = ("GPUINSTALL_TRUST_FOLDER=1",)
+            note = f"trusts {owner_of(root)}"
+            hint = (Advice("export", variable, note=note), *hint)
         raise InstallationError(
             "environment-of-another-user",
             f"{root} cannot be changed: it belongs to {owner_of(root)}",
@@ -81,10 +84,11 @@ def check_owner(paths: EnvironmentPaths) -> None:
         )
 
 
-def _format_fix(path: Path) -> str:
+def _make_fixes(path: Path) -> tuple[Advice, ...]:
+    venv = unused_venv_option(Path.home())
     return (
-        f"gpuinstall install {format_unused_venv_option(Path.home())}   # an environment of your own\n"
-        f"ls -ld {quote_word(path)}"
+        make_command("install", *venv, note="an environment of your own"),
+        Advice("ls", ("-ld", str(path))),
     )
 
 
@@ -107,7 +111,7 @@ def check_writable(folder: Path) -> None:
         raise InstallationError(
             "not-writable",
             f"{folder} cannot be written: {_find_access_problem(folder)}",
-            hint=_format_fix(folder),
+            hint=_make_fixes(folder),
         )
 
 

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.data_files import read_data, read_vendor
@@ -101,7 +101,9 @@ def format_image_dockerfile(
     if "jupyter" in extras and without:
         message = f"JupyterLab is not in {', '.join(without)}"
         raise UsageError(
-            "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
+            "jupyter-not-locked",
+            message,
+            hint=make_command("lock", "torch", "jupyterlab"),
         )
     parts = _read_templates()
     kinds = dict.fromkeys(read_lock_backend(lock).kind for lock in locks)
@@ -159,14 +161,14 @@ def _find_docker_platform(
     if not re.fullmatch(LOCK_NAME, lock.name):
         raise make_export_error(
             f"{lock.name} is not a valid lock name for a Dockerfile",
-            f"mv {quote_word(lock.name)} pylock.toml",
+            Advice("mv", (lock.name, "pylock.toml")),
         )
     absent = [name for name in lock.packages_without_url if name not in projects]
     if absent:
         cause = "packages from a folder or repository that the image lacks"
         raise make_export_error(
             f"{lock.name} has {cause}: {', '.join(absent)}",
-            "Write a Dockerfile that copies this folder and a folder of its wheels, and runs gpuinstall sync --wheels",
+            "Write a Dockerfile that copies this folder and a folder of its wheels, and runs sync --wheels",
         )
     # Build the image for the first platform that the lock file supports.
     for arch, platform in _PLATFORMS.items():
@@ -174,5 +176,5 @@ def _find_docker_platform(
             return platform
     raise make_export_error(
         f"{lock.name} is not for Linux, which an image requires",
-        "gpuinstall lock --target cpu",
+        make_command("lock", "--target", "cpu"),
     )

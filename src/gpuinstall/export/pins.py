@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.shell import quote_word
@@ -41,6 +42,7 @@ _PLATFORMS = (
     ("macos", "arm64"),
 )
 """The operating systems and processors for which PyTorch has builds."""
+_FROM_INDEX = make_command("lock", "--upgrade", note="with packages from an index")
 
 
 def find_unhashed_packages(lock: Lock) -> dict[str, str]:
@@ -173,7 +175,7 @@ def format_package_requirement(
 
 def make_export_error(
     message: str,
-    hint: str = "gpuinstall lock --upgrade   # with packages from an index",
+    hint: Hint = _FROM_INDEX,
 ) -> UsageError:
     """Return an error for a lock file that the format cannot represent."""
     return UsageError("not-exportable", message, hint=hint)
@@ -185,12 +187,12 @@ def find_common_python(locks: Sequence[Lock]) -> str:
     for lock in locks:
         if lock.python is None:
             message = f"{lock.name} has an unknown Python version"
-            raise make_export_error(message, "gpuinstall lock")
+            raise make_export_error(message, make_command("lock"))
         pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(
             "pythons-differ",
             f"{', '.join(lock.name for lock in locks)} are for different Python versions",
-            hint="gpuinstall lock --upgrade",
+            hint=make_command("lock", "--upgrade"),
         )
     return pythons.pop()

@@ -10,12 +10,12 @@ from itertools import filterfalse
 from os.path import isdir, islink
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import create_link_error, leads_outside
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
-from gpuinstall.base.shell import quote_word
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import NAME, package_versions
 from gpuinstall.environments.guard import GUARD_FILES
@@ -240,12 +240,13 @@ def create_path_error(problems: Mapping[Path, str]) -> UsageError:
         problems: The message by path.
     """
     message, *others = problems.values()
-    moves = (f"mv {quote_word(path)} {quote_word(f'{path}.old')}" for path in problems)
+    moves = [Advice("mv", (str(path), f"{path}.old")) for path in problems]
+    moves[-1] = replace(moves[-1], note="then run it again")
     return UsageError(
         "path-taken",
         message,
         evidence="\n".join(others),
-        hint="\n".join(moves) + "   # then run it again",
+        hint=tuple(moves),
     )
 
 
@@ -298,7 +299,7 @@ def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
         "leads-outside",
         f"something is mounted at {path}",
         why=why,
-        hint=f"umount {quote_word(path)}   # then run it again",
+        hint=Advice("umount", (str(path),), note="then run it again"),
     )
 
 

@@ -9,6 +9,7 @@ from os.path import exists
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     environment_folder,
@@ -529,7 +530,8 @@ def _run_checks(
             if error.id == "F167" and planned.existing.is_empty:
                 # doctor needs an environment.
                 error.why = f"{error.why}; the new environment was removed"
-                error.hint = "uv cache clean torch   # then run it again"
+                note = "then run it again"
+                error.fixes = (Advice("uv", ("cache", "clean", "torch"), note=note),)
             comes = planned.change.comes
             if "torch" in comes or not planned.existing.is_verified:
                 raise

@@ -9,6 +9,7 @@ from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.files import (
     check_cache,
@@ -17,7 +18,6 @@ from gpuinstall.base.files import (
     real_path,
 )
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, asdict
@@ -101,9 +101,11 @@ class SizeEstimate(Value):
             raise InstallationError(
                 "no-space",
                 f"not enough space in {display_path(folder)}: {text}",
-                hint="Free some space\n"
-                "Select a folder on another disk with --venv\n"
-                "Move uv's cache to another disk with UV_CACHE_DIR",
+                hint=(
+                    "Free some space",
+                    "Select a folder on another disk with --venv",
+                    "Move uv's cache to another disk with UV_CACHE_DIR",
+                ),
             )
 
     def describe(self) -> str:
@@ -439,8 +441,8 @@ def estimate_sizes(
         names = ", ".join(file.package for file in missing)
         outcome = "cannot be" if session.sourcing.offline else "are"
         session.reporter.warn(
-            f"packages not in {given} {outcome} downloaded: {names}; "
-            f"`gpuinstall lock download {quote_word(given)}` downloads all locked files"
+            f"packages not in {given} {outcome} downloaded: {names}",
+            make_command("lock", "download", str(given), note="downloads all files"),
         )
     wheels = {cache: sum(size for file, size in sizes.items() if file not in cached)}
     if is_copied:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base import process
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
@@ -27,6 +28,9 @@ from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Verdict
+
+
+_OTHER_BUILDS = "lists the other builds; select one with --backend"
 
 
 class KernelFailedError(VerificationError):
@@ -48,19 +52,19 @@ class KernelFailedError(VerificationError):
             labels.append(f"{device.label}{name}")
         check = next(one for one in failed[0].checks if one.status == "failed")
         cause, why = check.id, check.message
-        hint = "\n".join(map(str, check.fixes))
+        fixes = check.fixes
         names = join_names([*changed])
         # A changed package prevents the import, not torch.
         if names and check.name == "import":
             cause, why = None, f"{why}; it passed before the change of {names}"
-            hint = f"Request another version of {names}; the environment is unchanged"
+            again = f"Request another version of {names}; the environment is unchanged"
+            fixes = (again,)
         super().__init__(
             "kernel-failed",
             f"torch {fit.choice.build.name} failed on {', '.join(labels)}: {check.name}",
             why=why,
             id=cause,
-            hint=hint
-            or "gpuinstall plan --all   # lists the other builds; select one with --backend",
+            hint=fixes or make_command("plan", "--all", note=_OTHER_BUILDS),
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.fit = fit

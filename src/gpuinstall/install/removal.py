@@ -7,6 +7,7 @@ from contextlib import suppress
 from os.path import exists
 from pathlib import Path
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import own_cache_folder
@@ -169,7 +170,7 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
         raise UsageError(
             "not-ours",
             f"{venv} was not created by gpuinstall; not removing it",
-            hint="gpuinstall env list   # lists managed environments",
+            hint=make_command("env", "list", note="lists managed environments"),
         )
     folders = [venv] if is_present else []
     folders += _find_rollback_data(paths)

@@ -93,7 +93,9 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
     for _, requirement, version in unmet:
         if version and requirement.name == "torch":
             return None
-    message = f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"
+    message = (
+        f"torch {build.name} also runs on this machine; install --upgrade selects it"
+    )
     return Reason(TORCH_HELD, message)
 
 
@@ -172,7 +174,7 @@ def _add_lock(
     session = project.open_session()
     place = state.existing.paths
     for warning in resolution.plan.warnings:
-        session.reporter.warn(warning.message)
+        session.reporter.warn(warning.message, *warning.fixes)
     folder = place.folder if place.is_managed else Path()
     [lock] = build_locks(
         [state.lock_request], [resolution], session, folder, resolution.unhashed_wheels

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from os.path import lexists
 from typing import Any
 
+from gpuinstall.base.advice import Advice, make_command, make_shell_line
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.files import create_link_error
 from gpuinstall.base.removal import is_link
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import join_command
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import check_start, format_undo_command
+from gpuinstall.environments.records import check_start, make_undo_command
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import read_state, run_state_preflight
 from gpuinstall.install.install import install
@@ -79,7 +79,7 @@ def select_environment(
     if fit.plan.status != "cpu":
         # The user allowed a machine without a GPU.
         for warning in fit.plan.warnings:
-            reporter.warn(warning.message)
+            reporter.warn(warning.message, *warning.fixes)
     venv = existing.paths.venv
     allows = project.sources.policy.runs(venv)
     check_start(venv, reporter, allow_unmanaged=allows)
@@ -121,9 +121,7 @@ def _install_lock(
         UsageError: Installation is not allowed, or another file is at the path.
     """
     target = fit.lock.target
-    sync = join_command(
-        ("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv))
-    )
+    sync = make_command("sync", "--target", target, "--venv", str(paths.venv))
     if not installing:
         message = f"there is no environment for {fit.lock.name} at {paths.venv}"
         raise UsageError("environment-missing", message, hint=sync)
@@ -137,8 +135,9 @@ def _install_lock(
         return install(project, options).verdict
     except UsageError as error:
         if error.code == "not-ours":
-            undo = format_undo_command(paths)
-            error.hint = f"{sync} --replace   # {undo} restores the old one"
+            note = f"{make_undo_command(paths)} restores the old one"
+            words = (*sync.arguments, "--replace")
+            error.fixes = (make_command(*words, note=note),)
         raise
 
 
@@ -181,7 +180,7 @@ def _environment_paths(fit: CompatibleLock, project: Project) -> EnvironmentPath
     except UsageError as error:
         # --venv selects the environments of all targets.
         if is_link(place):
-            error.hint = create_link_error(place).hint
+            error.fixes = create_link_error(place).fixes
         raise
 
 
@@ -203,6 +202,8 @@ def _find_compatible_lock(state: InstallState) -> CompatibleLock:
         "no-gpu",
         "there is no GPU in this machine or container",
         evidence=format_misfits(state.misfits) or None,
-        hint="docker run --gpus all …   # gives a container its GPUs\n"
-        f"export {ALLOW_CPU}=1   # for the CPU",
+        hint=(
+            make_shell_line("docker run --gpus all …", "gives a container its GPUs"),
+            Advice("export", (f"{ALLOW_CPU}=1",), note="for the CPU"),
+        ),
     )

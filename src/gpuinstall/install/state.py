@@ -10,10 +10,11 @@ from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    format_unused_venv_option,
-    format_venv_option,
+    unused_venv_option,
+    venv_option,
 )
 from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
@@ -24,7 +25,6 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.requirement import marker_environment, normalize_name
-from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
@@ -40,7 +40,7 @@ from gpuinstall.environments.environment import (
     stamp_records,
 )
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
-from gpuinstall.environments.records import format_undo_command
+from gpuinstall.environments.records import make_undo_command
 from gpuinstall.environments.stamp import (
     STAMP_NAME,
     Stamp,
@@ -63,7 +63,7 @@ from gpuinstall.plan import Rejected
 from gpuinstall.sources.gate import list_source_fixes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
@@ -213,7 +213,9 @@ class ExistingEnvironment(Value):
                 "environment-changed",
                 changed,
                 why="the environment was never verified on this machine in its current state",
-                hint=f"gpuinstall sync{format_venv_option(venv)}   # restores the verified packages",
+                hint=make_command(
+                    "sync", *venv_option(venv), note="restores the verified packages"
+                ),
             )
 
     @property
@@ -243,13 +245,15 @@ class ExistingEnvironment(Value):
             else None
         )
         kind = "a folder that gpuinstall did not create"
-        hint = f"Run it again with {format_unused_venv_option(venv.parent)}: another folder"
+        other = make_change(*unused_venv_option(venv.parent), note="another folder")
+        hint: tuple[Hint, ...] = (other,)
         if is_environment(venv):
             kind = "an environment that gpuinstall did not create"
-            undo = format_undo_command(self.paths)
-            hint += f"\nRun it again with --replace: the old one is kept for {undo}"
+            note = f"the old one is kept for {make_undo_command(self.paths)}"
+            hint = (other, make_change("--replace", note=note))
             if exists(self.paths.find_interpreter()):
-                hint = f"Run it again with --into: installs torch into it, and keeps its other packages\n{hint}"
+                note = "installs torch into it, and keeps its other packages"
+                hint = (make_change("--into", note=note), *hint)
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     @property
@@ -430,8 +434,14 @@ def check_libcuda(venv: Path, machine: Machine) -> None:
         "libcuda-not-loaded",
         f"{verified.libcuda} no longer loads",
         why=f"{venv} was verified with it, for CUDA {verified.cuda}; the driver's own libcuda supports CUDA {now.cuda}",
-        hint=f"export LD_LIBRARY_PATH={quote_word(folder)}\n"
-        f"gpuinstall install{format_venv_option(venv)}   # selects a build for the driver's own libcuda",
+        hint=(
+            Advice("export", (f"LD_LIBRARY_PATH={folder}",)),
+            make_command(
+                "install",
+                *venv_option(venv),
+                note="selects a build for the driver's own libcuda",
+            ),
+        ),
     )
 
 
@@ -445,7 +455,7 @@ def check_folder(venv: Path) -> None:
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
-            hint=f"Run it again with {format_unused_venv_option(venv.parent)}",
+            hint=make_change(*unused_venv_option(venv.parent)),
         )
 
 
@@ -475,7 +485,7 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
         raise UsageError(
             PREVIOUS_EXISTS,
             f"{previous}, {format_size(tree_size(previous))}, is an older environment and would be removed",
-            hint="Run it again with --discard-previous",
+            hint=make_change("--discard-previous"),
         )
 
 
@@ -619,7 +629,7 @@ class InstallState(Value):
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
     @property
-    def source_fixes(self) -> Sequence[str]:
+    def source_fixes(self) -> tuple[Hint, ...]:
         """The fixes for rejected package sources in the lock files."""
         codes = {misfit.reason.code for misfit in self.misfits}
         return list_source_fixes(codes, self.gate.wheels if self.gate else None)
@@ -649,29 +659,30 @@ class InstallState(Value):
             target = self.options.target
             name = f"pylock.{target}.toml" if target else "lock file"
             message = f"there is no {name} in {self.existing.paths.folder}"
-            option = f" --target {target}" if target else ""
-            return LockError("lock-missing", message, hint=f"gpuinstall lock{option}")
-        hints = dict.fromkeys((*self._driver_hints(), self._format_target_command()))
+            option = ("--target", target) if target else ()
+            lock = make_command("lock", *option)
+            return LockError("lock-missing", message, hint=lock)
+        hints = dict.fromkeys((*self._driver_hints(), self._make_target_command()))
         return LockError(
             "lock-does-not-fit",
             "no lock file in this folder fits this machine",
             evidence=format_misfits(self.misfits),
-            hint="\n".join(self.source_fixes or hints),
+            hint=tuple(self.source_fixes or hints),
             data={"chosen": None, "rejected": list_rejected_locks(self.misfits)},
         )
 
-    def _format_target_command(self) -> str:
+    def _make_target_command(self) -> Advice:
         """Return the command that adds this machine to the lock files."""
         targets = [*self.targets]
         if not targets:
-            return "gpuinstall lock   # writes one that does"
+            return make_command("lock", note="writes one that does")
         any_backend = self.lock_request.with_request_changes(
             backend=None, allowed_backends=None
         )
         machine = any_backend.machine
         build = any_backend.plan.choice.build
         targets.append(str(Target(build.backend.tag, machine.os, machine.arch)))
-        words = ["gpuinstall", "lock"]
+        words = ["lock"]
         for target in dict.fromkeys(targets):
             words += ["--target", target]
         locked = {one.candidate.record.torch for one in self.misfits}
@@ -680,10 +691,10 @@ class InstallState(Value):
             for torch in locked
             if version_key(torch) > version_key(str(build.torch))
         ]
-        moved = f"   # changes torch {newer[0]} to {build.torch}" if newer else ""
-        return f"{join_command(words)}{moved}"
+        note = f"changes torch {newer[0]} to {build.torch}" if newer else ""
+        return make_command(*words, note=note)
 
-    def _driver_hints(self) -> Iterator[str]:
+    def _driver_hints(self) -> Iterator[Hint]:
         """Yield hints to update the driver for rejected lock files."""
         from gpuinstall.machine.vendors import create_rules
 
@@ -693,9 +704,8 @@ class InstallState(Value):
             build = find_locked_build(lock, machine, catalog)
             if build:
                 rules = create_rules(machine, catalog, {build.backend.kind})
-                fix = rules.find_driver_fix(build, code, machine.gpus)
-                if fix:
-                    yield f"{fix.splitlines()[0]}   # for {lock.name}"
+                for fix in rules.find_driver_fix(build, code, machine.gpus)[:1]:
+                    yield f"{fix} (for {lock.name})"
 
 
 def check_lock_files(state: InstallState) -> InstallState:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from os.path import exists, isdir, islink
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice, Hint, make_shell_line
 from gpuinstall.base.environment_paths import KEPT, EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
@@ -41,7 +42,6 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names, split_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_intact_files
@@ -57,7 +57,7 @@ from gpuinstall.environments.packages import (
 )
 from gpuinstall.environments.records import (
     find_changed_environment,
-    format_undo_command,
+    make_undo_command,
 )
 from gpuinstall.environments.running import read_restart_time
 from gpuinstall.environments.stamp import read_boot_id
@@ -304,7 +304,7 @@ def _publish_change(
         count = format_count(len(journal.modified), "modified file")
         names = ", ".join(journal.modified[:3])
         more = ", …" if len(journal.modified) > 3 else ""
-        undo = f"{format_undo_command(place)} restores the previous content until the next change"
+        undo = f"{make_undo_command(place)} restores the previous content until the next change"
         reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
     _keep_journal(place, journal)
 
@@ -422,11 +422,14 @@ def _read_recoverable(place: EnvironmentPaths) -> Journal:
     is_trusted = _is_trusted(folder, place)
     journal = read_journal(folder, is_trusted=is_trusted)
     if journal is None:
-        hint = f"GPUINSTALL_TRUST_FOLDER=1 {format_undo_command(place)}   # completes it or rolls it back"
+        hint = make_shell_line(
+            f"GPUINSTALL_TRUST_FOLDER=1 {make_undo_command(place)}",
+            "completes it or rolls it back",
+        )
         if is_trusted:
             aside = folder.with_name("changing.others")
-            move = f"mv {quote_word(folder)} {quote_word(aside)}"
-            hint = f"{move}   # keeps its files; then run it again"
+            note = "keeps its files; then run it again"
+            hint = Advice("mv", (str(folder), str(aside)), note=note)
         raise UsageError(
             "others-change",
             f"{folder} is an interrupted change by {owner_of(folder)}",
@@ -757,7 +760,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     journal = read_journal(last, is_trusted=is_trusted)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
         changed = find_changed_environment() if place.is_managed else None
-        hint = format_undo_command(changed) if changed else None
+        hint = make_undo_command(changed) if changed else None
         reason = f"gpuinstall recorded none by this user in {place.venv}"
         raise _nothing_to_undo(reason, hint)
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
@@ -778,7 +781,7 @@ def _digest_own_lock(place: EnvironmentPaths) -> str:
     return text_digest(own.text) if own else ""
 
 
-def _nothing_to_undo(reason: str, hint: str | None = None) -> UsageError:
+def _nothing_to_undo(reason: str, hint: Hint | None = None) -> UsageError:
     message = f"there is no change to undo: {reason}"
     return UsageError("no-previous", message, hint=hint)
 

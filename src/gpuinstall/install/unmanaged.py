@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
+from gpuinstall.base.advice import make_change, make_command
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     Layout,
@@ -75,7 +76,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
         raise UsageError(
             "ours",
             f"gpuinstall created {venv}, so --into does not apply",
-            hint="Run it again without --into",
+            hint=make_change(without=("--into",)),
         )
     argv = (python, "-I", "-c", _INSPECT_SCRIPT)
     answer = run_script(_InterpreterDetails, argv)
@@ -84,7 +85,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
             "system-python",
             f"{python} is the system's Python; gpuinstall does not change it",
             why="other programs depend on it, and the system's package manager manages it",
-            hint="gpuinstall install   # creates an environment in .venv",
+            hint=make_command("install", note="creates an environment in .venv"),
         )
     places = [answer.prefix, *answer.paths.values()]
     root = Path(os.path.commonpath(places))

@@ -11,6 +11,7 @@ from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base import uv
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     interpreter,
@@ -21,7 +22,6 @@ from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.files import leads_outside, real_path, write_atomically
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.requirement import is_http_url
-from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_damage
@@ -150,7 +150,7 @@ def _check_python(
                 "python-unsupported",
                 f"{package.name} {package.version} requires Python {required}, but {existing.paths.venv} has Python {python}",
                 why=f"{planned.fit.lock.name} was written for another release of Python",
-                hint=f"gpuinstall install --upgrade-package {package.name}",
+                hint=make_command("install", "--upgrade-package", package.name),
             )
 
 
@@ -325,11 +325,13 @@ def _check_files(
     for package in new:
         fault = find_misplaced_file(package, staging)
         if fault:
-            others = quote_word(f"{package.name}!={package.version}")
+            others = f"{package.name}!={package.version}"
             raise InstallationError(
                 "foreign-files",
                 fault,
-                hint=f"gpuinstall install {others}   # another version, or omit the package",
+                hint=make_command(
+                    "install", others, note="another version, or omit the package"
+                ),
             )
     overlapping = set[str]()
     for writers, files in find_overwritten_files(packages, staging).items():
@@ -366,10 +368,10 @@ def _replace_damaged(
     if not damages:
         return packages
     names = {package.name for package in damages}
-    clean = [str(uv.uv()), "cache", "clean", *sorted(names)]
+    clean = ("cache", "clean", *sorted(names))
     session = project.open_session()
     if not session.sourcing.offline:
-        run_uv(clean, session)
+        run_uv([str(uv.uv()), *clean], session)
         _remove_staged(damages, staging)
         _unpack_into_staging(names, planned, project)
         packages = read_packages(packages_folders(staging))
@@ -378,7 +380,7 @@ def _replace_damaged(
             "cache-damaged",
             damage.message,
             why="uv's cache has the same file, because environments share its files",
-            hint=f"{join_command(clean)}   # then run it again with a network",
+            hint=Advice("uv", clean, note="then run it again with a network"),
         )
     return packages
 

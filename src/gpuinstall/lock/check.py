@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import is_http_url
@@ -48,23 +49,22 @@ class CheckedLock(Value):
     """Whether the project's settings no longer list the lock file's target."""
 
     @property
-    def fixes(self) -> tuple[str, ...]:
+    def fixes(self) -> tuple[Hint, ...]:
         """The commands or changes that make the lock file up to date."""
         codes = {reason.code for reason in self.reasons}
         if self.is_left_over and "misnamed" not in codes:
-            return (
-                f"rm {self.lock.name}   # {self.lock.target} is no longer a target",
-            )
+            note = f"{self.lock.target} is no longer a target"
+            return (Advice("rm", (self.lock.name,), note=note),)
         if codes == {_PER_TARGET}:
             return ("Omit --same, or remove per-target = true from pyproject.toml",)
         if codes <= _UPDATED:
-            return ("gpuinstall lock",)
-        return (*(list_source_fixes(codes) or ["gpuinstall lock --upgrade"]),)
+            return (make_command("lock"),)
+        return list_source_fixes(codes) or (make_command("lock", "--upgrade"),)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a lock file in ``lock check --json``."""
         status = "stale" if self.reasons else "fresh"
-        reasons = [reason._asdict() for reason in self.reasons]
+        reasons = [reason.to_dict() for reason in self.reasons]
         return {**self.lock.to_entry(self.path, status), "reasons": reasons}
 
 
@@ -138,7 +138,7 @@ def _check_missing_locks(locks: Sequence[Lock], targets: Sequence[str]) -> None:
         missing = missing or {"pylock.*.toml"}
     if missing:
         message = f"no {' and no '.join(sorted(missing))} in this folder"
-        raise LockError("lock-missing", message, hint="gpuinstall lock")
+        raise LockError("lock-missing", message, hint=make_command("lock"))
 
 
 def _find_staleness_reasons(

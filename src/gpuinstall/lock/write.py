@@ -192,8 +192,8 @@ def _report_resolutions(
     for remark in dict.fromkeys(remarks):
         reporter.step("", remark)
     warnings = chain.from_iterable(one.plan.warnings for one in resolutions)
-    for warning in dict.fromkeys(reason.message for reason in warnings):
-        reporter.warn(warning)
+    for warning in dict.fromkeys(warnings):
+        reporter.warn(warning.message, *warning.fixes)
     missing: dict[LockedFile, Head] = {}
     for one in resolutions:
         missing |= one.hashes.missing
@@ -237,7 +237,7 @@ def find_outdated_warnings(
         yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
     names = [lock.name for lock in outdated if lock not in left_over]
     if names:
-        yield f"{', '.join(names)}: {OUTDATED}; gpuinstall lock updates them"
+        yield f"{', '.join(names)}: {OUTDATED}; lock updates them"
 
 
 def build_locks(

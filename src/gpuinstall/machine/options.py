@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from gpuinstall.base.advice import make_change, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import load_drivers
@@ -59,7 +59,7 @@ def machine_from_options(
             raise UsageError(
                 "glibc-malformed",
                 f"{glibc!r} is not a glibc version for {system}",
-                hint="Run it again with --glibc 2.35",
+                hint=make_change("--glibc", "2.35"),
             )
         machine = replace(machine, libc="glibc", glibc=glibc)
     if driver is not None:
@@ -68,7 +68,7 @@ def machine_from_options(
     if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
     labels = [gpu.label for gpu in cards]
-    hint = "\n".join(f"gpuinstall plan --gpu {quote_word(label)}" for label in labels)
+    hint = tuple(make_command("plan", "--gpu", label) for label in labels)
     if assumes_driver:
         branch = _find_newest_branch(cards)
         if branch is None:
@@ -79,7 +79,7 @@ def machine_from_options(
     raise UsageError(
         "driver-missing",
         f"--gpu requires --driver: the builds for {', '.join(labels)} depend on it",
-        hint=f"Add --driver with the version that nvidia-smi shows\n{hint}",
+        hint=("Add --driver with the version that nvidia-smi shows", *hint),
     )
 
 

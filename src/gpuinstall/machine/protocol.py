@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.machine import PROBE, Gpu, Machine
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Rules(Value):
         """Return the reason why no public build runs on this platform."""
         return None
 
-    def list_install_commands(self) -> Iterator[str]:
+    def list_install_commands(self) -> Iterator[Advice]:
         """Yield commands that install the vendor's own builds."""
         yield from ()
 
@@ -91,7 +92,7 @@ class Rules(Value):
         return Finding(
             "unknown-gpu",
             f"the architecture of {gpu.label} is unknown",
-            fixes=(f"{PROBE}   # on the machine itself",),
+            fixes=(make_command("probe", note="on the machine itself"),),
         )
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
@@ -154,7 +155,7 @@ class Rules(Value):
         build: Build,
         code: str,
         gpus: Sequence[Gpu],
-    ) -> str | None:
+    ) -> tuple[Hint, ...]:
         """Return the instructions for a driver that runs a rejected build.
 
         Args:
@@ -162,7 +163,7 @@ class Rules(Value):
             code: The code of the rejection reason.
             gpus: The GPUs.
         """
-        return None
+        return ()
 
     def create_preference_key(
         self,
@@ -191,11 +192,9 @@ class Rules(Value):
 
         By default, none of the vendor's builds was tested on a GPU yet.
         """
-        message = (
-            f"builds for {self.name} GPUs have not been tested on hardware yet: "
-            f"run gpuinstall verify; please send the output of {PROBE} --json"
-        )
-        return (Reason("not-proven", message),)
+        message = f"builds for {self.name} GPUs have not been tested on hardware yet"
+        probe = make_command("probe", "--json", note="please send its output")
+        return (Reason("not-proven", message, fixes=(make_command("verify"), probe)),)
 
     def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return the minimum driver of a build, as recorded in lock files.

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from gpuinstall.base.advice import make_change
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import xdg_folder
@@ -146,7 +147,7 @@ def select_base_python(request: Request) -> tuple[Request, Path | None]:
         program = find_interpreter(name)
         python = start_python(program)
         if isinstance(python, UsageError):
-            python.hint = "Run it again with --python 3.12"
+            python.fixes = (make_change("--python", "3.12"),)
             raise python
         version, base = python.minor, Path(python.base)
         preferred = (python.version, *preferred)

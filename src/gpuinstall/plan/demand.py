@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
@@ -196,7 +197,9 @@ def _parse_backend(tag: str) -> Backend:
         raise UsageError(
             "backend-malformed",
             f"{tag!r} is not a backend such as cu126 or cpu",
-            hint="gpuinstall plan --all   # lists the builds and their backends",
+            hint=make_command(
+                "plan", "--all", note="lists the builds and their backends"
+            ),
         )
     return backend
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
@@ -96,7 +97,8 @@ def exclude_unusable_gpus(context: PlanContext) -> PlanContext:
 def create_refusal(
     context: PlanContext,
     reasons: tuple[Reason, ...],
-    *fixes: str | None,
+    *fixes: Hint,
+    changes: tuple[Hint, ...] = (),
     error_class: type[GpuInstallError] = NoBuildError,
     rejected: tuple[RejectedBuild, ...] = (),
 ) -> Rejected:
@@ -105,7 +107,8 @@ def create_refusal(
     Args:
         context: The request and its GPUs.
         reasons: The reasons for the refusal, most important first.
-        fixes: The suggested fixes, best first.
+        fixes: The changes of the machine that make a build selectable, best first.
+        changes: The changes of the request that do.
         error_class: The exception class for the refusal.
         rejected: The rejected builds with their reasons.
     """
@@ -116,7 +119,8 @@ def create_refusal(
     return Rejected(
         error_class,
         reasons,
-        fix="\n".join(filter(None, fixes)) or None,
+        fixes=fixes,
+        changes=changes,
         gpus=tuple(map(GpuSupport, sorted(indices))),
         rejected=rejected,
     )
@@ -140,12 +144,12 @@ def _refuse_faulty_machine(
     *others: Reason,
 ) -> Rejected:
     """Refuse a faulty machine, and suggest the first available fix."""
-    fixes = [fault.fix for fault in faults if fault.fix]
+    fixes = next((fault.fixes for fault in faults if fault.fixes), ())
     reasons = [fault.reason for fault in faults]
     return create_refusal(
         context,
         (*reasons, *others),
-        *fixes[:1],
+        *fixes,
         error_class=MachineError,
     )
 
@@ -162,7 +166,7 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
     rules = context.rules
     fault = rules.find_platform_fault()
     if fault:
-        return create_refusal(context, (fault.reason,), fault.fix)
+        return create_refusal(context, (fault.reason,), *fault.fixes)
     if not (usable.gpus or usable.excluded_gpus):
         return _find_vendor_mismatch(context)
     driver_fault = rules.find_driver_fault(context.gpus)

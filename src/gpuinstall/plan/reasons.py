@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpuinstall.base.advice import Hint, make_change, make_command
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
@@ -379,8 +380,9 @@ def list_gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     """Yield warnings about running a build on the selected GPUs."""
     yield from context.rules.list_warnings(build, context.gpus)
     if build.lists_no_code:
-        blind = f"{build.name} does not list its GPU code; run gpuinstall verify"
-        yield Reason("architectures-unknown", blind)
+        message = f"{build.name} does not list its GPU code"
+        verify = (make_command("verify"),)
+        yield Reason("architectures-unknown", message, fixes=verify)
     packages = " and ".join(context.companions.list_cpu_builds(build))
     if packages:
         no_code = f"{packages} for {build.os} {build.arch} have no GPU code for this backend: they are CPU builds"
@@ -404,12 +406,14 @@ def list_cpu_warnings(
         companions = [*context.demand.family]
         kind = "CPU builds" if companions else "a CPU build"
         wanted = " and ".join([f"torch {build.torch}", *companions])
-        message = (
-            f"no reachable source has {kind} of {wanted}, so {build.name} is selected (3 GB instead of 0.2 GB); "
-            "to use another index: --backend cpu --torch-index https://index.example/whl; "
-            f"to lock for a machine with GPUs: --backend {build.backend}"
+        message = f"no reachable source has {kind} of {wanted}, so {build.name} is selected (3 GB instead of 0.2 GB)"
+        mirror = ("--backend", "cpu", "--torch-index", "https://index.example/whl")
+        tag = build.backend.tag
+        fixes = (
+            make_change(*mirror, note="uses another index"),
+            make_change("--backend", tag, note="locks for a machine with GPUs"),
         )
-        yield Reason(GPU_BUILD_FOR_CPU, message)
+        yield Reason(GPU_BUILD_FOR_CPU, message, fixes=fixes)
     signs = ", ".join(_find_build_host_signs(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (
@@ -436,14 +440,15 @@ def _list_common_warnings(build: Build, context: PlanContext) -> Iterator[Reason
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:
         message = f"the request prefers {preferred}, but {build.backend} is selected"
+        fixes: tuple[Hint, ...] = ()
         if any(
             one.backend == preferred
             and one.torch in context.requested_torches
             and (preferred == CPU or not evaluate_build(one, context).reason)
             for one in context.builds
         ):
-            message += f"; to force it: --backend {preferred}"
-        yield Reason("preference-unmet", message)
+            fixes = (make_change("--backend", preferred.tag, note="forces it"),)
+        yield Reason("preference-unmet", message, fixes=fixes)
     machine = context.machine
     for problem in machine.problems:
         if not problem.blocking:

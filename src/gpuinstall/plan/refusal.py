@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
@@ -34,12 +34,10 @@ from gpuinstall.plan.values import Plan, Rejected
 Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 """A function that plans another request for the same machine."""
 
-RELAX = "Run it again with --relax"
-_CHANGED_REQUEST = r"(?m)^(?:Run it again|Write|Without) .*\n?"
-"""Pattern for the lines of a fix that change the request."""
-_MIRROR = """\
-Try again when its index is reachable
-Run it again with --torch-index https://index.example/whl: uses a mirror"""
+_MIRROR = (
+    "Try again when its index is reachable",
+    make_change("--torch-index", "https://index.example/whl", note="uses a mirror"),
+)
 
 
 def refuse_request(
@@ -68,7 +66,8 @@ def refuse_request(
     culprits, conflict = _find_conflict(failure, limits, request, attempt)
     nearest = _find_missing_companion(conflict, unlimited)
     nearest = nearest or find_closest_build(conflict.rejected, conflict.context.rules)
-    fixes = [_find_fix(nearest, conflict.context)] if nearest else []
+    fixes = _find_fixes(nearest, conflict.context) if nearest else ()
+    changes: list[Hint] = []
     relaxed = None
     # The user cannot change a requirement in METADATA.
     own = [one for one in culprits if one.origin != FROM_METADATA]
@@ -81,29 +80,39 @@ def refuse_request(
             nearest_torch = "the nearest that runs here"
             if any(one.specifier for one in failure.context.demand.others):
                 nearest_torch = "or the nearest that the other packages allow"
-            fixes.append(f"{RELAX}: torch {relaxed.torch}, {nearest_torch}")
-    for culprit in own:
-        outcome: object = attempt(remove_limits(request, [culprit]))
-        if culprit.field == "backend" and not failure.context.gpus:
-            # A platform may have only CPU builds.
-            other = _plan_other_backend(request, failure.context, attempt)
-            outcome = other or outcome
-        if isinstance(outcome, Plan):
-            build = outcome.choice.build
-            change = _format_change(culprit, build, failure.context)
-            fixes.append(
-                f"{change}: torch {build.name}, Python {outcome.choice.python}"
-            )
+            note = f"torch {relaxed.torch}, {nearest_torch}"
+            changes.append(make_change("--relax", note=note))
+    changes += _list_changes(own, request, failure.context, attempt)
     refusal = create_refusal(
         failure.context,
         (_explain_conflict(culprits, nearest, conflict.context),),
         *fixes,
+        changes=tuple(changes),
         rejected=list_rejections(failure.rejected),
     )
     # If a relaxed request uses the GPUs, or a package has only GPU code, do not suggest the CPU build.
     if relaxed or conflict.context.cuda_names:
         return refusal
     return suggest_cpu_build(refusal, original, attempt)
+
+
+def _list_changes(
+    culprits: Iterable[Limit], request: Request, context: PlanContext, attempt: Attempt
+) -> Iterator[Hint]:
+    """Yield the change of each limit that makes a build selectable."""
+    for culprit in culprits:
+        outcome: object = attempt(remove_limits(request, [culprit]))
+        if culprit.field == "backend" and not context.gpus:
+            # A platform may have only CPU builds.
+            outcome = _plan_other_backend(request, context, attempt) or outcome
+        if isinstance(outcome, Plan):
+            build = outcome.choice.build
+            note = f"torch {build.name}, Python {outcome.choice.python}"
+            change = _make_change(culprit, build, context)
+            if isinstance(change, str):
+                yield f"{change}: {note}"
+            else:
+                yield replace(change, note=note)
 
 
 def _find_missing_companion(
@@ -122,11 +131,6 @@ def _find_missing_companion(
         if is_missing and each.build == unlimited.choice.build:
             return each
     return None
-
-
-def remove_changed_requests(fix: str) -> str:
-    """Remove the lines of a fix that request another build."""
-    return re.sub(_CHANGED_REQUEST, "", fix)
 
 
 def explain_partial(plan: Plan, request: Request, attempt: Attempt) -> Plan:
@@ -168,12 +172,11 @@ def suggest_cpu_build(
         return refusal
     for_cpu = attempt(replace(request, backend=CPU.tag))
     if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
-        cpu_instead = "Run it again with --backend cpu: selects the CPU build"
-        fixes = filter(None, (refusal.fix, cpu_instead))
-        return replace(refusal, fix="\n".join(fixes))
-    return replace(
-        refusal, fix=refusal.fix or "Request other versions, or omit the version"
-    )
+        cpu = make_change("--backend", "cpu", note="selects the CPU build")
+        return replace(refusal, changes=(*refusal.changes, cpu))
+    if refusal.fixes or refusal.changes:
+        return refusal
+    return replace(refusal, changes=("Request other versions, or omit the version",))
 
 
 class Limit(Value):
@@ -273,11 +276,11 @@ def _refuse_for_machine(failure: NoCandidate) -> Rejected:
         kind = f"{rules.software} build" if context.gpus else "build"
         message = f"there is no {kind} of torch for {context.machine.os} {context.machine.arch}"
         return create_refusal(context, (Reason("no-build-for-platform", message),))
-    code, message = nearest.reason
-    fix = _find_fix(nearest, context)
+    code, message = nearest.reason.code, nearest.reason.message
+    fixes = _find_fixes(nearest, context)
     if code in rules.code_reasons:
         why = explain_unsupported_gpu(context.gpus[0], context)
-        return create_refusal(context, (why,), *rules.list_install_commands(), fix)
+        return create_refusal(context, (why,), *rules.list_install_commands(), *fixes)
     error_class: type[GpuInstallError] = NoBuildError
     if code in rules.driver_reasons:
         error_class = MachineError
@@ -296,7 +299,7 @@ def _refuse_for_machine(failure: NoCandidate) -> Rejected:
     else:
         message = f"no build fits this machine; {nearest.rejection_text}"
     return create_refusal(
-        context, (Reason(code, message),), fix, error_class=error_class
+        context, (Reason(code, message),), *fixes, error_class=error_class
     )
 
 
@@ -403,12 +406,12 @@ def _explain_no_build(
     return message
 
 
-def _format_change(
+def _make_change(
     limit: Limit,
     build: Build,
     context: PlanContext,
-) -> str:
-    """Format the change to a request that would make a build selectable.
+) -> Hint:
+    """Return the change to a request that would make a build selectable.
 
     Args:
         limit: The limit to remove or replace.
@@ -417,42 +420,48 @@ def _format_change(
     """
     requirement = limit.requirement
     if requirement is None:
-        request = context.demand.request
-        value = getattr(request, limit.field)
-        if limit.field == "backend" and not context.gpus:
-            option = f"--backend {build.backend}"
-            for target in request.targets:
-                before = Backend.parse(value).file_tag
-                option = f"--target {target.replace(before, build.backend.file_tag)}"
-            return f"Run it again with {option}"
-        place = str(request.places.get(value, ""))
-        if place.startswith("--"):
-            return f"Run it again without {place}"
-        return f"Without {limit.text} ({place})" if place else f"Without {limit.text}"
+        return _change_option(limit, build, context)
     if limit.origin == INSTALLED:
-        return f"Run it again with torch=={build.torch}"
-    other = "torch" if limit.is_for_torch else None
+        return make_change(f"torch=={build.torch}")
+    other: str | None = "torch" if limit.is_for_torch else None
     cuda_name = context.cuda_names.get(requirement.text)
     if cuda_name and build.toolkit and cuda_name.may_support(context.gpus):
         other = cuda_name.names.get(build.toolkit[0])
-    if other and not isinstance(requirement, Constraint):
-        return f"Write {other} instead of {limit.text}"
     is_in_file = limit.origin.is_in_file
-    where = f"Without {limit.text} ({limit.origin})"
-    return where if is_in_file else f"Run it again without {limit.text}"
+    if other and not isinstance(requirement, Constraint):
+        if is_in_file:
+            return f"Write {other} instead of {limit.text} ({limit.origin})"
+        return make_change(other, without=(limit.text,))
+    if is_in_file:
+        return f"Without {limit.text} ({limit.origin})"
+    return make_change(without=(limit.text,))
 
 
-def _find_fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:
-    """Return a fix that would make a rejected build selectable, if any."""
+def _change_option(limit: Limit, build: Build, context: PlanContext) -> Hint:
+    request = context.demand.request
+    value = getattr(request, limit.field)
+    if limit.field == "backend" and not context.gpus:
+        option = ("--backend", build.backend.tag)
+        for target in request.targets:
+            before = Backend.parse(value).file_tag
+            option = ("--target", target.replace(before, build.backend.file_tag))
+        return make_change(*option)
+    place = str(request.places.get(value, ""))
+    if place.startswith("--"):
+        return make_change(without=place.split())
+    return f"Without {limit.text} ({place})" if place else f"Without {limit.text}"
+
+
+def _find_fixes(nearest: EvaluatedBuild, context: PlanContext) -> tuple[Hint, ...]:
+    """Return the fixes that would make a rejected build selectable."""
     build = nearest.build
     code = nearest.reason_code
     match code:
         case "unreachable":
             return _MIRROR
         case "glibc-too-old":
-            return (
-                f"Use a distribution or a container with glibc {build.glibc} or newer"
-            )
+            where = "Use a distribution or a container"
+            return (f"{where} with glibc {build.glibc} or newer",)
         case "no-python":
-            return f"Install Python {format_python_range(build.pythons)}"
+            return (f"Install Python {format_python_range(build.pythons)}",)
     return context.rules.find_driver_fix(build, code, context.gpus)

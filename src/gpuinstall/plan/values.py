@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from gpuinstall.base.advice import Hint, list_commands
 from gpuinstall.base.codec import write
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding, Reason, Rejection
@@ -107,6 +108,8 @@ class Plan(Value):
 
     # Plan and Rejected have the same attributes for API users.
     exit_code: ClassVar[int] = 0
+    fixes: ClassVar[tuple[Hint, ...]] = ()
+    changes: ClassVar[tuple[Hint, ...]] = ()
     fix: ClassVar[None] = None
 
     @property
@@ -126,7 +129,12 @@ class Rejected(Value):
     """The exception class that reports the refusal."""
 
     reasons: tuple[Reason, ...]
-    fix: str | None = None
+    fixes: tuple[Hint, ...] = ()
+    """The changes of the machine that make a build selectable."""
+
+    changes: tuple[Hint, ...] = ()
+    """The changes of the request, if the machine stays as it is."""
+
     gpus: tuple[GpuSupport, ...] = ()
     rejected: tuple[RejectedBuild, ...] = ()
 
@@ -134,6 +142,11 @@ class Rejected(Value):
     status: ClassVar[Literal["refused"]] = "refused"
     choice: ClassVar[None] = None
     warnings: ClassVar[tuple[Reason, ...]] = ()
+
+    @property
+    def fix(self) -> str | None:
+        """The fixes and changes as text, one in each line, or None."""
+        return "\n".join(map(str, (*self.fixes, *self.changes))) or None
 
     @property
     def exit_code(self) -> int:
@@ -148,11 +161,11 @@ class Rejected(Value):
         """Create an exception from the first reason for the refusal."""
         reason = self.reasons[0]
         same = (problem for problem in machine.problems if problem.code == reason.code)
-        finding = next(same, Finding(*reason))
+        finding = next(same, Finding(reason.code, reason.message))
         return self.error_class(
             reason.code,
             reason.message,
-            hint=self.fix,
+            hint=(*self.fixes, *self.changes),
             why=finding.why,
             evidence=finding.evidence,
             id=finding.id,
@@ -175,12 +188,19 @@ def _create_document(outcome: Plan | Rejected) -> dict[str, Any]:
         "status": outcome.status,
         "build": build,
         "gpus": write(outcome.gpus),
-        "reasons": write(outcome.reasons),
+        "reasons": [one.to_dict() for one in outcome.reasons],
         "rejected": [
-            _describe_build(each.candidate) | each.reason._asdict()
+            _describe_build(each.candidate) | each.reason.to_dict()
             for each in outcome.rejected
         ],
-        "warnings": write(outcome.warnings),
+        "warnings": [
+            {
+                **one.to_dict(),
+                "why": (one.why or "").splitlines(),
+                "do": list_commands(one.fixes),
+            }
+            for one in outcome.warnings
+        ],
     }
 
 

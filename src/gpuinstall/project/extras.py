@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.values import replace
@@ -46,14 +47,14 @@ def find_requested_parts(declaration: Declaration, request: Request) -> frozense
             raise UsageError(
                 "extras-conflict",
                 f"[tool.uv] conflicts in {PROJECT} does not allow {shown} together",
-                hint=_format_install_commands(excluded),
+                hint=_make_install_commands(excluded),
             )
     return frozenset(parts)
 
 
-def _format_install_commands(parts: Iterable[Part]) -> str:
+def _make_install_commands(parts: Iterable[Part]) -> tuple[Advice, ...]:
     """Return the command that installs each extra or group."""
-    return "\n".join(f"gpuinstall install {part}" for part in parts)
+    return tuple(make_command("install", *str(part).split()) for part in parts)
 
 
 def report_omitted(
@@ -240,18 +241,18 @@ def _make_no_extra_error(
     """
     names = ", ".join(one.part.name for one in members)
     cpu = [one.part for one in members if one.is_for_cpu(environment)]
-    lines = [
-        f"gpuinstall install {one.part} --relax   # torch {other.choice.build.torch}, the nearest that runs here"
-        for one, other in relaxed.items()
-    ]
-    if cpu:
-        lines.append(_format_install_commands(cpu))
-    backend = f"gpuinstall install --backend {plan.choice.build.backend}"
+    fixes = []
+    for one, other in relaxed.items():
+        note = f"torch {other.choice.build.torch}, the nearest that runs here"
+        words = (*str(one.part).split(), "--relax")
+        fixes.append(make_command("install", *words, note=note))
+    fixes += _make_install_commands(cpu)
+    backend = make_command("install", "--backend", plan.choice.build.backend.tag)
     return NoBuildError(
         "no-extra",
         f"no extra of {PROJECT} has a build of torch that runs on these GPUs: {names}",
         why="; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or None,
-        hint="\n".join(lines) or backend,
+        hint=tuple(fixes) or backend,
     )
 
 

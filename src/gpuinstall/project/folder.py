@@ -7,6 +7,7 @@ from itertools import chain
 from os.path import isfile
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import is_inside
 from gpuinstall.base.request import FOLDER_REQUEST, Request
@@ -310,9 +311,9 @@ def _reread_files(
             "inputs-gone",
             f"{names}, and the lock file was resolved with {', '.join(recorded.sources)}",
             why="without these settings, packages could come from other sources",
-            hint="gpuinstall install --only torch   # or restore the file",
+            hint=make_command("install", "--only", "torch", note="or restore the file"),
         )
     reporter.warn(
-        f"{names}; its recorded requirements still apply (gpuinstall lock --only REQ... drops them)"
+        f"{names}; its recorded requirements still apply (lock --only REQ... drops them)"
     )
     return files

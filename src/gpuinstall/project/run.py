@@ -10,6 +10,7 @@ from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import make_change
 from gpuinstall.base.config import read_config
 from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
 from gpuinstall.base.errors import UsageError
@@ -21,7 +22,6 @@ from gpuinstall.base.requirement import (
     normalize_name,
     requirement_names,
 )
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.version import RUNNING_PYTHON
@@ -214,7 +214,7 @@ def _check_target(venv: Path, paths: EnvironmentPaths) -> None:
         "link-elsewhere",
         f"{venv} leads to {target}",
         why=why,
-        hint=f"Run it again with --venv {quote_word(target)}: uses that environment",
+        hint=make_change("--venv", str(target), note="uses that environment"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import marker_holds
@@ -108,7 +109,10 @@ def make_lock_requests(
             raise UsageError(
                 "machine-and-target",
                 "--target cannot be combined with --machine, --gpu, --driver, --os, or --arch",
-                hint=f"Run it again without --target {request.targets[0]}: --backend selects the build",
+                hint=make_change(
+                    without=("--target", request.targets[0]),
+                    note="--backend selects the build",
+                ),
             )
         one = LockRequest(project.machine, request, catalog, builds_here=False)
         return (_add_selected_extras(project, one),)
@@ -123,7 +127,7 @@ def make_lock_requests(
         raise UsageError(
             "backend-and-target",
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
-            hint=f"Run it again without {request.places.get(request.backend, 'the backend')}",
+            hint=_drop_backend(request, request.backend),
         )
     requests = (
         LockRequest.for_target(target, request, catalog, glibc=glibc)
@@ -197,3 +201,11 @@ def _make_locked_requests(
                 request = exact
         requests.append(request)
     return tuple(requests)
+
+
+def _drop_backend(request: Request, backend: str) -> Hint:
+    """Return the hint to omit the option or setting of a backend."""
+    place = str(request.places.get(backend, "the backend"))
+    if place.startswith("--"):
+        return make_change(without=place.split())
+    return f"Remove {place}"

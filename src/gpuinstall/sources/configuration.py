@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     expand_home,
@@ -202,7 +203,7 @@ def _find_uv_files() -> list[Path]:
         raise UsageError(
             "malformed-configuration",
             f"UV_CONFIG_FILE is {requested}, which does not exist",
-            hint="unset UV_CONFIG_FILE",
+            hint=Advice("unset", ("UV_CONFIG_FILE",)),
         )
     if os.environ.get("UV_NO_CONFIG") or requested == os.devnull:
         return []

@@ -7,19 +7,19 @@ gpuinstall contacts a server, builds a package, or runs code.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location, PackageSource, SourceKind, SourceOrigin
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
 LIST = "Add the source to trusted-sources in ~/.config/gpuinstall/config.toml"
-TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
+TRUST = LIST, Advice("export", ("GPUINSTALL_TRUST_FOLDER=1",), note="trust this folder")
 """The hint for an untrusted source."""
-FIND_LINKS = "For a wheel, run gpuinstall sync --wheels with its folder, or gpuinstall lock with PIP_FIND_LINKS set to it"
+FIND_LINKS = "For a wheel, use sync --wheels with its folder, or lock with PIP_FIND_LINKS set to it"
 """The hint for a locked wheel in a folder that is not configured."""
 _REQUIRE = "For a project, add its path to requirements.txt or to the dependencies in pyproject.toml"
 
@@ -67,7 +67,7 @@ def find_rejection(entry: Entry, policy: Policy) -> Reason | None:
 
 def list_source_fixes(
     codes: Collection[str], wheels: Path | None = None
-) -> Sequence[str]:
+) -> tuple[Hint, ...]:
     """Return the fixes for rejected package sources in lock files.
 
     Args:
@@ -75,13 +75,13 @@ def list_source_fixes(
         wheels: The folder that the user gives instead of downloads.
     """
     if "folder-not-trusted" in codes:
-        return TRUST.splitlines()
+        return TRUST
     if "lock-traversal" not in codes:
         return ()
-    wheel = FIND_LINKS
+    wheel: Hint = FIND_LINKS
     if wheels:
-        download = f"gpuinstall lock download {quote_word(wheels)}"
-        wheel = f"{download}   # on the machine that wrote the lock"
+        note = "on the machine that wrote the lock"
+        wheel = make_command("lock", "download", str(wheels), note=note)
     return wheel, _REQUIRE, LIST
 
 

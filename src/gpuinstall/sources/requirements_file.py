@@ -15,12 +15,13 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
+from gpuinstall.base.advice import Advice, Hint
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_count,
     check_outside,
+    find_link_hints,
     find_link_outside,
-    format_link_hint,
     hide_linked_text,
     is_inside,
     read_document,
@@ -271,7 +272,7 @@ def requirements_path(name: str) -> Path:
     raise UsageError(
         "requirements-unreadable",
         f"{redact(name)} is a URL, and requirements files must be local",
-        hint=f"curl -O {quote_word(redact(name))}   # then use {file}",
+        hint=Advice("curl", ("-O", name), note=f"then use {file}"),
     )
 
 
@@ -314,7 +315,7 @@ def read_requirements(path: Path, folder: Path | None) -> RequirementsFile:
 def convert_content_errors(
     subject: Path | str,
     code: str = "requirements-malformed",
-    hint: str | None = None,
+    hint: Hint | None = None,
 ) -> Iterator[None]:
     """Convert errors about a file's content in a block to UsageError.
 
@@ -327,16 +328,17 @@ def convert_content_errors(
         with hide_linked_text(subject) if isinstance(subject, Path) else nullcontext():
             yield
     except (OSError, ValueError, RecursionError, UsageError) as error:
+        hints: tuple[Hint, ...] = (hint,) if hint else ()
         text = str(getattr(error, "strerror", None) or error)
         if isinstance(error, UsageError):
             # Only errors about a requirement lack the file and line.
             if not error.code.startswith("requirement-"):
                 raise
             text = error.message
-            hint = hint or error.hint
+            hints = hints or error.fixes
         reason = " ".join(text.split())
         message = f"{subject} is malformed" if isinstance(subject, Path) else subject
-        raise UsageError(code, f"{message}: {reason}", hint=hint) from None
+        raise UsageError(code, f"{message}: {reason}", hint=hints) from None
 
 
 def read_requirements_text(path: Path, folder: Path | None) -> str:
@@ -349,9 +351,11 @@ def read_requirements_text(path: Path, folder: Path | None) -> str:
         return read_document(path, folder)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
-        hint = _NO_VARIABLES if "${" in str(path) else format_link_hint(error)
-        if not hint and isinstance(error, FileNotFoundError):
-            hint = "Check the path"
+        hint: tuple[Hint, ...] = find_link_hints(error)
+        if "${" in str(path):
+            hint = (_NO_VARIABLES,)
+        elif not hint and isinstance(error, FileNotFoundError):
+            hint = ("Check the path",)
         message = f"{path} cannot be read: {reason}"
         raise UsageError("requirements-unreadable", message, hint=hint) from None
 
@@ -525,7 +529,7 @@ def _parse_line(
             requirement = parse_requirement(text, TextOrigin(str(path), line=number))
         except UsageError as error:
             message = f"{path}, line {number}: {error.message}"
-            hint = _NO_VARIABLES if "${" in text else error.hint
+            hint = (_NO_VARIABLES,) if "${" in text else error.fixes
             raise UsageError(error.code, message, hint=hint) from None
         package = requirement.name
         requirements = (requirement,)

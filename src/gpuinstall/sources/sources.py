@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import (
@@ -30,7 +31,6 @@ from gpuinstall.base.requirement import (
     is_url,
     normalize_name,
 )
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.base.values import Value, replace
@@ -699,7 +699,7 @@ class Sources(Value):
         unknown = [one for one in demanded if Location.parse(one.value) not in known]
         if not unknown:
             return None
-        hint = format_export_commands(dict.fromkeys(one.value for one in unknown))
+        hint = make_export_commands(dict.fromkeys(one.value for one in unknown))
         return _setting_error(unknown[0], hint=hint)
 
     def check_address(self, name: str, address: str) -> None:
@@ -718,7 +718,9 @@ class Sources(Value):
             raise UsageError(
                 "source-setting",
                 f"the URL of {requirement.name} was not reported in advance: {redact(requirement.url)}",
-                hint=f"gpuinstall install {quote_word(requirement.text)}   # requests it by its URL",
+                hint=make_command(
+                    "install", requirement.text, note="requests it by its URL"
+                ),
             )
 
     def has_address(self, address: str) -> bool:
@@ -802,9 +804,10 @@ def validate_torch_index(requested: str | None) -> str:
         return OFFICIAL
     is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
     if not is_url or find_url_fault(requested):
+        note = "the URL above <backend>/<package>/"
         hint = (
-            "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/\n"
-            "Set UV_FIND_LINKS instead if it is a folder of wheels"
+            make_change("--torch-index", "https://index.example/whl", note=note),
+            "Set UV_FIND_LINKS instead if it is a folder of wheels",
         )
         raise UsageError(
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
@@ -818,11 +821,12 @@ def links_url(place: str) -> str:
     return address + _LINKS
 
 
-def format_export_commands(addresses: Iterable[str]) -> str:
-    """Return the shell commands that configure indexes and find-links.
+def make_export_commands(addresses: Iterable[str], note: str = "") -> tuple[Hint, ...]:
+    """Return the commands that configure indexes and find-links.
 
     Args:
         addresses: The URLs in a lock or in another tool's file.
+        note: A note on the last command.
     """
     values: dict[str, str] = {}
     for written in addresses:
@@ -831,15 +835,16 @@ def format_export_commands(addresses: Iterable[str]) -> str:
         # uv separates indexes by spaces, and find-links by commas.
         name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
         values[name] = f"{values[name]}{sign}{address}" if name in values else address
-    return "\n".join(
-        f"export {name}={quote_word(text)}" for name, text in values.items()
+    return tuple(
+        Advice("export", (f"{name}={text}",), note=note)
+        for name, text in values.items()
     )
 
 
 def _setting_error(
     setting: SourceSetting,
     instead: str = "",
-    hint: str = "",
+    hint: tuple[Hint, ...] = (),
 ) -> UsageError:
     package = f" for {setting.package}" if setting.package else ""
     value = f" = {remove_logins(setting.value)}" if setting.value else ""

@@ -89,7 +89,10 @@ LOCK_ONLINE = (
     "copy the requirements, pylock.*.toml, and wheels; run gpuinstall sync --offline --wheels wheels"
 )
 OFFLINE = "this run is offline, and the cache lacks a page or file of this host"
-OFFLINE_HINT = f"Run it again without --offline: with GPUINSTALL_OFFLINE and UV_OFFLINE unset\n{LOCK_ONLINE}"
+OFFLINE_HINT = (
+    "Omit --offline, and unset GPUINSTALL_OFFLINE and UV_OFFLINE",
+    LOCK_ONLINE,
+)
 _UNTRUSTED = (
     "its certificate could not be verified",
     "Set SSL_CERT_FILE to a file with your company's CA certificate",

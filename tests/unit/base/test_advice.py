@@ -1,13 +1,19 @@
-"""Hints: commands that work when pasted, or prose."""
+"""Hints: commands that work when pasted, or sentences."""
 
-import ast
 import re
 import sys
 from itertools import chain
 
 import pytest
 
-from gpuinstall.base.advice import expand_hint
+from gpuinstall.base.advice import (
+    Advice,
+    apply_to_install,
+    list_commands,
+    make_change,
+    make_command,
+    make_shell_line,
+)
 from gpuinstall.base.text import join_names
 from gpuinstall.catalog.failures.problems import load_packages
 from gpuinstall.catalog.failures.table import (
@@ -18,39 +24,62 @@ from gpuinstall.catalog.failures.table import (
 )
 from gpuinstall.cli import commands
 from tests.lab.advice import check_hint_line
-from tests.lab.clone import ROOT
 
-REFUSED = """\
-sudo reboot
-Run it again with --backend cpu: selects the CPU build
-Run it again with --backend cpu --torch-index https://index.example/whl: uses another index
-Run it again without --python 3.8"""
+CPU = make_change("--backend", "cpu", note="selects the CPU build")
+INSTALL = ("gpuinstall", "install")
 
 
-def test_hint_repeats_the_whole_command_without_password():
+def test_change_repeats_the_whole_command_without_password():
     login = "https://me:secret@index.example"
     run = ("gpuinstall", "run", "--backend=cu130", "--backend", "xpu", login)
-    again = "gpuinstall run https://****@index.example --backend cpu"
-    mirror = "--torch-index https://index.example/whl"
-    assert expand_hint(REFUSED, run, ("my program",)) == (
-        "sudo reboot",
-        f"{again} 'my program'   # selects the CPU build",
-        f"{again} {mirror} 'my program'   # uses another index",
-        "Run it again without --python 3.8",
+    assert str(CPU.apply(run, ("my program",))) == (
+        "gpuinstall run https://****@index.example --backend cpu 'my program'"
+        "   # selects the CPU build"
     )
 
 
-def test_hint_repeats_the_command_without_an_option():
-    hint = "Run it again without --target cu126: --backend selects the build"
+def test_change_removes_an_option_with_its_value():
+    without = make_change(without=("--target", "cu126"), note="--backend selects it")
     lock = ("gpuinstall", "lock", "torch", "--target=cpu", "--target", "cu126", "-q")
-    assert expand_hint(hint, lock) == (
-        "gpuinstall lock torch -q   # --backend selects the build",
+    assert str(without.apply(lock)) == (
+        "gpuinstall lock torch -q   # --backend selects it"
     )
 
 
-def test_hints_omit_options_that_the_command_lacks():
-    lines = ("sudo reboot", "Run it again without --python 3.8")
-    assert expand_hint(REFUSED, ["it"], options={"--any"}) == lines
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        (make_change("--backend", "cpu"), (*INSTALL, "--backend", "cpu")),
+        (make_change(without=("--python", "3.8")), INSTALL),
+        (make_change(without=("vllm",)), (*INSTALL, "vllm")),
+        (make_change(without=("vllm",)), (*INSTALL, "vllm", "--backend", "cpu")),
+        (make_change("--relax"), (*INSTALL, "vllm")),
+    ],
+    ids=["same", "absent", "only request", "option", "unknown option"],
+)
+def test_pointless_change_is_no_command(change, command):
+    assert change.apply(command, options={"--backend": True, "--python": True}) is None
+
+
+def test_removed_requirement_leaves_other_requirements():
+    change = make_change("torch", without=("torch==2.12",))
+    assert str(change.apply((*INSTALL, "torch==2.12"))) == "gpuinstall install torch"
+    without = make_change(without=("vllm",))
+    files = (*INSTALL, "vllm", "-r", "more.txt")
+    assert str(without.apply(files)) == "gpuinstall install -r more.txt"
+
+
+def test_hints_apply_to_another_installation():
+    hints = apply_to_install(("Update the driver", CPU), ("--venv", "env"))
+    assert [*map(str, hints)] == [
+        "Update the driver",
+        "gpuinstall install --venv env --backend cpu   # selects the CPU build",
+    ]
+
+
+def test_documents_list_commands_without_sentences_and_notes():
+    hints = ("Update the driver", make_command("lock", note="updates it"), CPU)
+    assert list_commands(hints) == ["gpuinstall lock"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +91,44 @@ def test_hints_omit_options_that_the_command_lacks():
 )
 def test_hints_set_variables_in_the_shell_syntax(shell, line, monkeypatch):
     monkeypatch.setattr(commands, "detect_shell", lambda: shell)
-    assert commands.format_text("export A='b c'   # why") == line
+    assert commands.format_hint(Advice("export", ("A=b c",), note="why")) == line
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("sh", "cd 'a b' && gpuinstall sync --venv 'it'\\''s'"),
+        ("powershell", "cd 'a b'; gpuinstall sync --venv 'it''s'"),
+    ],
+)
+def test_hints_name_their_folder_and_quote_words(shell, line, tmp_path):
+    advice = make_command("sync", "--venv", "it's", place=tmp_path / "a b")
+    assert advice.format(shell).replace(f"{tmp_path}/", "") == line
+
+
+@pytest.mark.parametrize(("shell", "sign"), [("sh", ""), ("powershell", "& ")])
+def test_command_contains_path_of_program_off_path(shell, sign, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "detect_shell", lambda: shell)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "a b" / "python"))
+    monkeypatch.setattr("gpuinstall.base.uv.uv", lambda: tmp_path / "a b" / "uv")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hints = {
+        "gpuinstall": make_command("sync"),
+        "uv": make_shell_line("uv pip list && ls"),
+        "git": Advice("git", ("status",)),
+    }
+
+    printed = {name: commands.format_hint(hint) for name, hint in hints.items()}
+    assert printed == {
+        "gpuinstall": f"{sign}'{tmp_path}/a b/gpuinstall' sync",
+        "uv": f"{sign}'{tmp_path}/a b/uv' pip list && ls",
+        "git": "git status",
+    }
+
+    for name in hints:
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    assert [*map(commands.format_hint, hints.values())] == [*map(str, hints.values())]
 
 
 def test_list_of_eight_names_is_shortened_to_six():
@@ -97,37 +163,3 @@ def catalogue_steps():
     for table in tables:
         steps += chain(*table.commands.values())
     return steps
-
-
-def test_every_source_hint_is_prose_or_valid_command():
-    hints = []
-    for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            match node:
-                case ast.keyword(arg="hint", value=ast.Constant(value=str(hint))):
-                    hints.append(hint)
-    assert len(hints) >= 50
-    for line in "\n".join(hints).splitlines():
-        assert check_hint_line(line) is None, line
-        # The hint is printed as a whole command line.
-        assert "--torch-index URL" not in line
-
-
-@pytest.mark.parametrize(("shell", "sign"), [("sh", ""), ("powershell", "& ")])
-def test_command_contains_path_of_program_off_path(shell, sign, tmp_path, monkeypatch):
-    text = "gpuinstall sync\ncd p && uv pip list\nto use it: uv pip list; run gpuinstall verify\ngpuinstall --version"
-    prose = "gpuinstall does not build it\nuv pips\npython -m gpuinstall.cli, or /x/gpuinstall run"
-    monkeypatch.setattr(commands, "detect_shell", lambda: shell)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "a b" / "python"))
-    monkeypatch.setattr("gpuinstall.base.uv.uv", lambda: tmp_path / "a b" / "uv")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    paths = {name: f"{sign}'{tmp_path}/a b/{name}'" for name in ("gpuinstall", "uv")}
-
-    expected = re.sub("gpuinstall|uv", lambda name: paths[name[0]], text)
-    assert commands.format_text(text, "\n") == expected
-    assert commands.format_text(prose, "\n") == prose
-
-    for name in paths:
-        (tmp_path / name).write_text("")
-        (tmp_path / name).chmod(0o755)
-    assert commands.format_text(text, "\n") == text

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.advice import make_change
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main, run
@@ -43,7 +44,7 @@ def test_os_error_is_reported_without_traceback(
 
 def test_suggested_command_omits_json_option(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
-    error = UsageError("not-confirmed", "", hint="Run it again with --yes")
+    error = UsageError("not-confirmed", "", hint=make_change("--yes"))
     assert make_finding_with_hints(error).fix == "gpuinstall env remove --yes"
 
 

@@ -7,6 +7,7 @@ from io import StringIO
 
 import pytest
 
+from gpuinstall.base.advice import read_hint
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import terminal
 from gpuinstall.cli.progress import WorkMeter
@@ -114,7 +115,7 @@ def test_sentences_are_wrapped_between_words(columns):
 def test_commands_in_hints_are_not_wrapped():
     command = "gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request"
     error = UsageError(
-        "users-packages", "they would be lost", hint=f"{command}\nOr leave it"
+        "users-packages", "they would be lost", hint=(read_hint(command), "Or leave it")
     )
     with screen(60) as (stream, drawn):
         Terminal(err=stream).fault(error)

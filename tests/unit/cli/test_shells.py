@@ -3,7 +3,8 @@ import shutil
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.shell import detect_shell, format_activation, format_path_command
+from gpuinstall.base.shell import format_activation, format_path_command
+from gpuinstall.cli.commands import detect_shell
 from tests.lab.own_sources import only_variables
 
 

@@ -180,11 +180,11 @@ def test_fix_selects_the_gpus_that_the_build_supports(gpus, torch, supported, ot
     first, *_ = explain_text(text, read(*gpus, torch=torch)).causes
 
     assert first.id == "F40"
-    fix = "\n".join(first.fix)
+    fix = "\n".join(map(str, first.fix))
     assert f"CUDA_VISIBLE_DEVICES={supported} " in fix
     assert f"--gpus {others} " in fix
     # Without a machine, no GPU is known.
-    assert "VISIBLE" not in "".join(classify(text)[0].fix)
+    assert "VISIBLE" not in "".join(map(str, classify(text)[0].fix))
 
 
 def test_gpu_is_idle_if_torch_uses_none():
@@ -223,8 +223,10 @@ def test_fix_contains_environment_path_and_gpu_architecture(place, python):
 
     (cause,) = explain_text(text, read("RTX 3090"), words).causes
 
-    assert f"gpuinstall install --into --python {python} --upgrade" in cause.fix[0]
-    assert f"TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python {python}" in cause.fix[1]
+    assert f"gpuinstall install --into --python {python} --upgrade" in str(cause.fix[0])
+    assert f"TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python {python}" in str(
+        cause.fix[1]
+    )
 
 
 def test_companion_markers_apply_to_the_environment(tmp_path):

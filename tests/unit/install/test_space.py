@@ -55,7 +55,7 @@ def test_missing_wheels_of_a_folder_are_reported(priced, tmp_path, cache):
     price, [warning] = priced(BOTH, tmp_path)
     assert price.missing == {NUMPY: 100}
     assert price.unpacked == {cache: int(UNPACKED * 102)}
-    assert warning.startswith(f"packages not in {tmp_path} are downloaded: numpy; ")
+    assert warning.startswith(f"packages not in {tmp_path} are downloaded: numpy ")
 
 
 def test_local_files_and_removals_need_no_download(priced, tmp_path):

@@ -74,7 +74,7 @@ def test_each_rejected_build_has_one_reason(point):
     there, _, plan = point
     rejected = [rejection.candidate.name for rejection in plan.rejected]
 
-    assert all(map(all, (rejection.reason for rejection in plan.rejected)))
+    assert all(one.reason.code and one.reason.message for one in plan.rejected)
     assert len(rejected) == len(set(rejected))
     if plan.choice:
         builds = CATALOG.builds_for(there.os, there.arch)

@@ -9,7 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources
-from gpuinstall.sources.sources import format_export_commands
+from gpuinstall.sources.sources import make_export_commands
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
@@ -165,9 +165,10 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
         "file:///near#find-links",
         "https://corp.example/links#find-links",
     ]
-    assert format_export_commands([*links, "https://a.example", "/far"]) == (
-        "export UV_FIND_LINKS=file:///near,https://corp.example/links,/far\nexport UV_INDEX=https://a.example"
-    )
+    assert [*map(str, make_export_commands([*links, "https://a.example", "/far"]))] == [
+        "export UV_FIND_LINKS=file:///near,https://corp.example/links,/far",
+        "export UV_INDEX=https://a.example",
+    ]
     del environ["UV_FIND_LINKS"]
     _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
     assert [*read().own_indexes] == ["https://other.example/simple"]

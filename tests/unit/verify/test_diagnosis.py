@@ -108,7 +108,7 @@ def test_missing_torch_is_reported():
     check = failed("import", text, context=proof(version=None))
     assert check.id is None
     assert check.message == "torch is not installed in this environment"
-    assert check.fixes == ("gpuinstall install",)
+    assert [*map(str, check.fixes)] == ["gpuinstall install"]
 
 
 def test_wrong_torch_build_suggests_gpuinstall_install():
@@ -126,7 +126,7 @@ def test_variable_that_breaks_import_precedes_general_cause():
     assert check.id == "F49"
     words = "it passes without LD_LIBRARY_PATH=/opt/cuda/lib64"
     assert str(check.message).endswith(words)
-    assert check.fixes == ("unset LD_LIBRARY_PATH",)
+    assert [*map(str, check.fixes)] == ["unset LD_LIBRARY_PATH"]
 
 
 def test_unknown_failure_has_no_fix():

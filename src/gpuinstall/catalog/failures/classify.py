@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
@@ -79,7 +80,7 @@ class RecognizedCause(Value):
     """A cause is certain if the message states it, without counterevidence."""
     evidence: str
     """The lines of the text that indicate the failure."""
-    fix: tuple[str, ...]
+    fix: tuple[Hint, ...]
 
 
 class Match(NamedTuple):
@@ -160,7 +161,8 @@ def causes_of(
         is_certain = len(matches) == 1 and conditions.confirm(match)
         # Prefer placeholders from the lines that show the failure.
         closest = Conditions(match.evidence).placeholders_of(True)
-        commands = fix(failure.id, context.knowing(**closest).knowing(**words))
+        known = context.knowing(**closest).knowing(**words)
+        commands = fix(failure.id, known)
         cause = RecognizedCause(
             failure.id,
             failure.title,
@@ -291,12 +293,12 @@ class Conditions:
         """Whether a program that does not use torch printed the text."""
         return self.hold("other-asker") and not self.hold("torch-named")
 
-    def for_program(self, commands: tuple[str, ...]) -> tuple[str, ...]:
+    def for_program(self, commands: tuple[Hint, ...]) -> tuple[Hint, ...]:
         """Remove commands that install torch if the program lacks it."""
         if not self.is_of_another_program:
             return commands
         program = self.placeholders.get("program", "the program")
-        lines = [line for line in commands if not _OF_TORCH.search(line)]
+        lines = [line for line in commands if not _OF_TORCH.search(str(line))]
         return tuple(lines) or (_ANOTHER_BUILD.format(program=program),)
 
     def why(self, failure: table.Failure) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from gpuinstall.base.advice import Advice
+from gpuinstall.base.advice import Advice, Hint, read_hint
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import PROBE, Machine
 from gpuinstall.base.values import Value, replace
@@ -99,7 +99,7 @@ def own_keys(
     return (LINUX, "apt") if os == LINUX else (os,)
 
 
-def fix(what: str, context: FixContext) -> tuple[str, ...]:
+def fix(what: str, context: FixContext) -> tuple[Hint, ...]:
     """Return the steps that fix a failure or problem in one context.
 
     Args:
@@ -120,15 +120,15 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     values = {
         name: default.replace("{python}", python) for name, default in defaults.items()
     } | known
-    texts: dict[str, str] = {}
+    hints: dict[str, Hint] = {}
     for step in _steps(what, context):
         placed = place(step, context.keys)
         # Skip a step with a placeholder that has no value, such as one that only a text can fill.
         if placed is None or not placeholders_in(str(placed)) <= values.keys():
             continue
         # If a command occurs several times, the first note is used.
-        texts.setdefault(placed.command, str(placed).format_map(values))
-    return tuple(texts.values())
+        hints.setdefault(placed.command, read_hint(str(placed).format_map(values)))
+    return tuple(hints.values())
 
 
 def placeholders_in(line: str) -> set[str]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_outside, is_inside
 from gpuinstall.base.finding import Reason
@@ -77,7 +78,7 @@ class LockGate(Value):
                 reason.code,
                 f"{lock.name}: {reason.message}",
                 why="sources in locks are checked like sources in requirements",
-                hint="\n".join(fixes) or "gpuinstall lock --upgrade",
+                hint=fixes or make_command("lock", "--upgrade"),
             )
 
     def _list_entries(self, sources: Iterable[LockEntry]) -> Iterator[Entry]:

@@ -164,7 +164,7 @@ def _find_request_mismatch(lock: Lock, request: Request) -> Iterator[Reason]:
 def list_rejected_locks(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
     """Return the rejected lock files for the output of ``sync --json``."""
     return [
-        {"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits
+        {"lock": misfit.candidate.name, **misfit.reason.to_dict()} for misfit in misfits
     ]
 
 

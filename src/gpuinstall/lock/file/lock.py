@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
-    format_link_hint,
+    find_link_hints,
     leads_outside,
     parse_toml,
     read_document,
@@ -41,7 +42,6 @@ from gpuinstall.base.requirement import (
     remove_duplicates,
     requirement_names,
 )
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import MAX_NAMES, has_login, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import RECORDED_HASHES
@@ -65,7 +65,11 @@ _LONGEST_PATH = 4096
 """The maximum length of a path, in characters: Linux's PATH_MAX."""
 _SEAL = "contents-digest"
 
-_RESTORE = "gpuinstall lock --upgrade   # rebuilds it from the requirements that can be read; or restore it from version control"
+_RESTORE = make_command(
+    "lock",
+    "--upgrade",
+    note="rebuilds it from the requirements that can be read; or restore it from version control",
+)
 
 PLACEHOLDER = "0" * 32
 """The prefix of placeholder hashes."""
@@ -576,16 +580,14 @@ def read_lock_text(path: Path) -> str:
         return read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError(
-            "lock-missing", f"{path} does not exist", hint="gpuinstall lock"
+            "lock-missing", f"{path} does not exist", hint=make_command("lock")
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
         message = f"{path} cannot be read: {reason}"
-        hint = format_link_hint(error) or _RESTORE
+        hint: Hint | tuple[Hint, ...] = find_link_hints(error) or _RESTORE
         if isdir(path):
-            hint = (
-                f"mv {quote_word(path)} {quote_word(f'{path}.d')}   # then run it again"
-            )
+            hint = Advice("mv", (str(path), f"{path}.d"), note="then run it again")
         raise LockError("lock-unreadable", message, hint=hint) from None
 
 
@@ -665,7 +667,8 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
 
 def _login_error(lock: str, package: str) -> LockError:
     message = f"{lock}: the URL of {package} contains a user name or password"
-    hint = "gpuinstall lock --upgrade   # rebuilds it without the credentials"
+    note = "rebuilds it without the credentials"
+    hint = make_command("lock", "--upgrade", note=note)
     return LockError("lock-credentials", message, hint=hint)
 
 

@@ -11,6 +11,7 @@ from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -28,7 +29,6 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     quote_path,
 )
-from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import find_locks
@@ -256,10 +256,10 @@ def read_inputs(
     file, part = split_part(name)
     path = requirements_path(file)
     kind = "a lock file, not a requirements file"
-    advice = suggest_lock_command(path)
+    advice = make_sync_command(path)
     if path.suffix == ".py" and "# /// script" in read_requirements_text(path, folder):
         kind = "a script with inline metadata"
-        advice = f"uv run {quote_word(path)}"
+        advice = Advice("uv", ("run", str(path)))
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {kind}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
@@ -277,16 +277,14 @@ def read_inputs(
         return _relocate_requirements(project.requirements(part), project, part)
 
 
-def suggest_lock_command(path: Path) -> str:
-    """Return the command that installs a lock file, or "" for another file."""
+def make_sync_command(path: Path) -> Advice | None:
+    """Return the command that installs a lock file, if it is one."""
     lock = re.fullmatch(r"pylock(?:\.([^.]+))?\.toml", path.name)
     if lock is None:
-        return ""
-    words = ["gpuinstall", "sync"]
-    if lock[1]:
-        words += ["--target", lock[1]]
-    place = "" if path.parent == Path() else f"cd {quote_word(str(path.parent))} && "
-    return place + join_command(words)
+        return None
+    target = ("--target", lock[1]) if lock[1] else ()
+    place = str(path.parent) if path.parent != Path() else ""
+    return make_command("sync", *target, place=place)
 
 
 def read_constraints(name: str, folder: Path | None = None) -> RequirementsFile:

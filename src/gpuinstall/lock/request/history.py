@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
@@ -132,18 +133,17 @@ def remove_packages(request: Request, names: Iterable[str]) -> Request:
 def _check_removable(name: str, request: Request) -> None:
     if name == "torch":
         message = "torch cannot be removed from its environment"
-        hint = "gpuinstall env remove   # removes the environment"
+        hint = make_command("env", "remove", note="removes the environment")
         raise UsageError("torch-stays", message, hint=hint)
     for file, lines in request.files.items():
         if name in map(_requirement_key, lines):
-            hint = f"Remove it from {file}, then run gpuinstall install"
-            raise UsageError(
-                "requested-elsewhere", f"{file} requires {name}", hint=hint
-            )
+            message = f"{file} requires {name}"
+            fixes = f"Remove it from {file}", make_command("install")
+            raise UsageError("requested-elsewhere", message, hint=fixes)
     if name not in requirement_names(request.requirements):
         if not request.requirements:
             message = f"{name} cannot be removed: this folder has no lock file"
-            raise UsageError("not-requested", message, hint="gpuinstall env list")
+            raise UsageError("not-requested", message, hint=make_command("env", "list"))
         requested = " ".join(map(str, request.requirements))
         message = f"{name} is not in the request: {requested}"
         why = "only requested packages are removed by name"

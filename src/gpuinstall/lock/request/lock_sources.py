@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
@@ -32,7 +33,7 @@ from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.target import Target
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.provenance import is_on_pytorch_host
-from gpuinstall.sources.sources import format_export_commands
+from gpuinstall.sources.sources import make_export_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,17 +89,18 @@ def _create_host_error(
 ) -> LockError:
     """Return the error of packages from a host that is not accepted."""
     hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, or UV_INDEX"
-    hint = f"gpuinstall lock   # recreates it; or configure the index with {hosts}"
+    note = f"recreates it; or configure the index with {hosts}"
+    fixes: tuple[Hint, ...] = (make_command("lock", note=note),)
     if not trusts_folder:
-        hint = f"{hint}\n{LIST}"
+        fixes += (LIST,)
     locked = [lock.indexes[name] for name in packages if name in lock.indexes]
     if locked:
-        exports = format_export_commands(dict.fromkeys(locked))
-        hint = f"{exports}   # if you trust this index, which the lock was created from"
+        note = "if you trust this index, which the lock was created from"
+        fixes = make_export_commands(dict.fromkeys(locked), note)
     return LockError(
         "lock-source",
         f"{lock.name} installs {', '.join(packages)} from {host}, which is not a configured source",
-        hint=hint,
+        hint=fixes,
     )
 
 

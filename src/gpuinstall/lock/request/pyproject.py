@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.codec import read
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_count
@@ -21,7 +22,6 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.base.shapes import parse_pyproject
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 from gpuinstall.base.vendors import BACKEND_ROWS
 from gpuinstall.base.versions import CPU, known_backend
@@ -271,12 +271,12 @@ class ProjectFile(Value):
             other = Part("extra", part.name)
             own, names = names, own
         options = [str(Part(part.kind, name)) for name in sorted(own)]
-        hint = f"Use {' or '.join(options)}" if options else None
+        hint: Hint | None = f"Use {' or '.join(options)}" if options else None
         dynamic = self.project.get("dynamic", ())
         if part.name in names:
             hint = f"Use {other}"
         elif "optional-dependencies" in dynamic:
-            hint = f"gpuinstall install -e {quote_word(f'.[{part.name}]')}"
+            hint = make_command("install", "-e", f".[{part.name}]")
         message = f"{self.path} has no {part.kind} named {part.name}"
         if where:
             message += f", which {where} selects"

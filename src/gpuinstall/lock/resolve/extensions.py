@@ -20,6 +20,7 @@ from itertools import groupby
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from gpuinstall.base.advice import make_shell_line
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
@@ -531,17 +532,19 @@ def check_compilation(
         if needs_older_torch(known, build.torch):
             torch = f"torch<{CXX_20_SINCE}"
             words.append(f"with {torch}, because it uses C++17")
-    hint = suggest_request_without(name, lock_request, torch)
+    fixes = [suggest_request_without(name, lock_request, torch)]
     # Anyone can register a name that the default index lacks.
     if not extension.unclaimed:
-        command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
-        hint += f"\n{command}   # {', '.join(words)}"
+        compile_line = (
+            f"gpuinstall run python -m pip install --no-build-isolation {name}"
+        )
+        fixes.append(make_shell_line(compile_line, ", ".join(words)))
     outcome = "was found" if choice.silent else "runs here"
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt wheel of {name} {outcome}",
         why=_explain_no_file(extension, choice),
-        hint=hint,
+        hint=tuple(fixes),
     )
 
 
@@ -564,7 +567,5 @@ def _explain_no_file(extension: Extension, choice: ExtensionChoice) -> str:
     ]
     more = len(rows) - REASONS
     if more > 0:
-        lines.append(
-            f"{more} more; to list all: gpuinstall lock --dry-run -v {extension.name}"
-        )
+        lines.append(f"{more} more; -v lists all")
     return "\n".join(lines)

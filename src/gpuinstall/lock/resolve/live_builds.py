@@ -124,8 +124,7 @@ def _check_default_index(session: Session) -> UnreachableError | None:
         # The catalog needs this page too. A recent one is validated while uv runs.
         session.client.page(f"{address}/torch/")
     except UnreachableError as error:
-        hints = dict.fromkeys((error.hint or "", network_hint()))
-        error.hint = "\n".join(hints)
+        error.fixes = tuple(dict.fromkeys((*error.fixes, network_hint())))
         return error
     except InstallationError:
         return None  # the index responds

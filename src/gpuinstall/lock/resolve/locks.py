@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
@@ -60,6 +61,7 @@ from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
 from gpuinstall.lock.uv.project import locate_requirement
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules
+from gpuinstall.plan import Rejected
 from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
@@ -306,12 +308,12 @@ def _explain_with_silence(
         if conflict.code not in {NO_CODE, TORCH_ADDED}:
             unseen = f"its torch {requests[0].plan.choice.build.name} was"
         conflict.evidence = f"{silence.message}: {unseen} not considered"
-        conflict.hint = f"{conflict.hint}\n{silence.hint}"
+        conflict.fixes += silence.fixes
         return Conflict(conflict)
     if conflict is not silence:
         silence.evidence = conflict.sentence
     if conflict.code == TARGETS_DISAGREE:
-        silence.hint = f"{conflict.hint}\n{silence.hint}"
+        silence.fixes = conflict.fixes + silence.fixes
     raise silence
 
 
@@ -336,11 +338,12 @@ def create_resolution_error(
     try:
         create_inputs(requests)
     except (MachineError, NoBuildError) as error:
-        from gpuinstall.plan.refusal import remove_changed_requests
-
         # Another build would need the source.
-        fixes = remove_changed_requests(error.hint or ""), silence.hint
-        error.hint = "\n".join(filter(None, fixes))
+        for request in requests:
+            if isinstance(request.outcome, Rejected):
+                error.fixes = request.outcome.fixes
+                break
+        error.fixes += silence.fixes
         error.evidence = silence.sentence
         return error
     return silence
@@ -367,21 +370,24 @@ def _check_locked_torch(
         torch = lock.versions.get("torch")
         reasons = {build.absent for build in builds if build.name == torch}
         if "unreachable" in reasons and None not in reasons:
-            mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # to use a mirror"
+            variable = ("GPUINSTALL_TORCH_INDEX=https://index.example/whl",)
             error = InstallationError(
                 "torch-index-lost",
                 f"{index} cannot be reached, and no other source lists torch {torch} of {lock.name}; the lock is unchanged",
-                hint=f"Try again later\n{mirror}",
+                hint=(
+                    "Try again later",
+                    Advice("export", variable, note="to use a mirror"),
+                ),
             )
             silent = session.client.unreachable(index)
             if silent:
                 error.why = silent.why
             if session.sourcing.offline:
-                error.hint = OFFLINE_HINT
+                error.fixes = OFFLINE_HINT
             files = [file.url for file in lock.files if file.package == "torch"]
             if not any(map(is_http_url, files)):
                 error.evidence = f"{lock.name} has torch from {join_names(files)}"
-                error.hint = f"{FIND_LINKS}\n{error.hint}"
+                error.fixes = (FIND_LINKS, *error.fixes)
             raise error
 
 

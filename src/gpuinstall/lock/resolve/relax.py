@@ -7,12 +7,12 @@ pinned packages must have wheels, unless no such resolution exists.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import Any
 
+from gpuinstall.base.advice import make_change
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
@@ -36,7 +36,6 @@ from gpuinstall.lock.resolve.resolver_input import (
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
-from gpuinstall.plan.refusal import RELAX
 from gpuinstall.plan.relax import (
     RelaxedRequest,
     find_nearest_request,
@@ -54,9 +53,6 @@ PINS_ALONE = 6
 
 MOST_PINS = 24
 """Maximum number of pins for which ``--relax`` is tried and suggested."""
-
-_OTHER_TORCH = rf"(?m)^(?:{RELAX}:|Write|Run it again with --target) .*\n?"
-"""Pattern for the lines of a fix that select another torch or target."""
 
 _REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE, TORCH_ADDED}
 """The codes of errors that other versions of pinned packages may avoid."""
@@ -153,7 +149,7 @@ def suggest_changed_request(
     if 0 < len(pins) <= MOST_PINS and refusal.code in _REFUSALS_OF_PINS:
         attempts.append((requests, pins))
     is_common = len(requests) > 1 and not requests[0].request.newest_per_target
-    is_named = PER_TARGET in (refusal.hint or "")
+    is_named = PER_TARGET in refusal.fixes
     if is_common and isinstance(refusal, NoBuildError) and not is_named:
         own = [one.with_request_changes(newest_per_target=True) for one in requests]
         attempts.append((own, ()))
@@ -171,21 +167,22 @@ def suggest_changed_request(
                     outcome = nearer
                     break
             dropped = join_names([*map(str, outcome[0].relaxed.values())])
-            hint = f"Run it again with --relax: a resolution exists without {dropped}"
-            if not optional:
-                hint = PER_TARGET
-            refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
+            note = f"a resolution exists without {dropped}"
+            hint = make_change("--relax", note=note) if optional else PER_TARGET
+            refusal.fixes = (hint, *refusal.fixes)
 
 
 def _remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) -> None:
     """Replace another torch for one target in the fixes for several."""
     if len(requests) > 1:
-        hint = re.sub(_OTHER_TORCH, "", refusal.hint or "")
+        refused = [one.outcome for one in requests if isinstance(one.outcome, Rejected)]
+        if refused:
+            refusal.fixes = refused[0].fixes
         running = [one.label for one in requests if isinstance(one.outcome, Plan)]
         if 0 < len(running) < len(requests):
-            options = " ".join(f"--target {label}" for label in running)
-            hint = f"Run it again with {options}: locks only these targets\n{hint}"
-        refusal.hint = hint.strip()
+            options = [word for label in running for word in ("--target", label)]
+            one_target = make_change(*options, note="locks only these targets")
+            refusal.fixes = (one_target, *refusal.fixes)
 
 
 def _find_program_pins(requests: Requests) -> Pins:

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import Advice, make_change, make_command
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
@@ -19,7 +20,6 @@ from gpuinstall.base.requirement import (
     RequirementT,
     requirement_names,
 )
-from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import parse_public_version
@@ -242,7 +242,7 @@ class ResolverInput(Value):
 
 def suggest_request_without(
     package: str, lock_request: LockRequest, torch: str = ""
-) -> str:
+) -> Advice:
     """Return the hint that omits a package from the request.
 
     Args:
@@ -256,9 +256,13 @@ def suggest_request_without(
         if one.name not in omitted:
             words += ["-e", one.url or ""] if one.editable else [one.text]
     if not lock_request.builds_here or len(words) > MOST_WORDS:
-        return f"Run it again without {package}" + (f", with {torch}" if torch else "")
-    command = join_command(["gpuinstall", "install", "--only", *(words or ["torch"])])
-    return f"{command}   # installs everything except {package}"
+        typed = [
+            one for one in lock_request.request.requirements if one.name == package
+        ]
+        without = [one.written or one.text for one in typed] or [package]
+        return make_change(*filter(None, [torch]), without=without)
+    note = f"installs everything except {package}"
+    return make_command("install", "--only", *(words or ["torch"]), note=note)
 
 
 def remove_backend_labels(

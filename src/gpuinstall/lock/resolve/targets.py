@@ -11,10 +11,10 @@ from functools import partial
 
 from packaging.version import Version
 
+from gpuinstall.base.advice import Advice, Hint, make_change
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_names
-from gpuinstall.base.shell import join_command
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.catalog import PAIRED
@@ -238,9 +238,7 @@ def explain_conflict(refused: RefusedInput, resolver: Resolver) -> Conflict:
     conflict = refused.conflict
     is_listed = conflict.unlisted and resolver.index.lists(conflict.unlisted)
     if is_listed and not resolver.session.sources.exclude_newer:
-        conflict.error.hint = (
-            "Run it again with another --python, or request another version"
-        )
+        conflict.error.fixes = ("Use another --python, or request another version",)
     if refused.known.is_empty and not resolver.resolver_input.bounds:
         for failure in refused.known.unbuildable.values():
             package = find_failed_package(failure)
@@ -320,24 +318,26 @@ def _explain_by_facts(
             outcome = "there is no older version for this target"
         reasons.append(next(iter(failed), outcome))
     lock_request = resolver.resolver_input.lock_request
-    hints = [suggest_request_without(program, lock_request)]
+    hints: list[Hint] = [suggest_request_without(program, lock_request)]
     other = _find_other_name(package, resolver)
     if other and program == package:
         hints.insert(0, f"Request {other} instead of {package}")
     found = newest.wheel and resolver.inspector.inspected.get(newest.wheel)
     if found and found.unusable:
-        hints.insert(0, _suggest_driver(found.unusable, found.row.toolkit, resolver))
+        driver = _suggest_driver(found.unusable, found.row.toolkit, resolver)
+        hints = [*driver, *hints]
     why = ", and ".join(reasons) or None
-    hint = "\n".join(filter(None, hints))
-    return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
+    return Conflict(NoBuildError(NO_CODE, message, why=why, hint=tuple(hints)))
 
 
-def _suggest_driver(why: Reason, toolkit: Toolkit, resolver: Resolver) -> str:
+def _suggest_driver(
+    why: Reason, toolkit: Toolkit, resolver: Resolver
+) -> tuple[Hint, ...]:
     """Return the hint that updates the driver, if it is too old for a CUDA."""
     build = replace(resolver.resolver_input.builds[0], toolkit=toolkit)
     gpus = resolver.resolver_input.gpus
     fixes = [rules.find_driver_fix(build, why.code, [gpu]) for rules, gpu in gpus]
-    return next(filter(None, fixes), "")
+    return next(filter(None, fixes), ())
 
 
 def _find_deciding_pins(fact: Fact, resolver: Resolver) -> list[Requirement]:
@@ -388,20 +388,21 @@ def _explain_added_torch(conflict: Conflict, resolver: Resolver) -> Conflict | N
         limits = f"{limits} and {len(causes) - 1} more"
     cause = [*causes.values()][:1]
     reasons = [*cause, "no requested package requires torch"]
-    hint = "Request other versions"
+    hint: tuple[Hint, ...] = ("Request other versions",)
     files = dict.fromkeys(one.origin.file for one in requirements if one.origin.line)
     if files and all(one.origin.line for one in requirements):
         venv = "env-without-torch"
         options = [word for file in files for word in ("-r", file)]
         python = resolver_input.python
-        create = join_command(["uv", "venv", "--python", python, venv])
-        install = join_command(["uv", "pip", "install", "--python", venv, *options])
+        install = ("pip", "install", "--python", venv, *options)
+        note = "installs it without torch, and without gpuinstall"
         hint = (
-            f"{create}\n{install}   # installs it without torch, and without gpuinstall"
+            Advice("uv", ("venv", "--python", python, venv)),
+            Advice("uv", install, note=note),
         )
     if "was filtered by `exclude-newer`" in conflict.why:
         limits, reasons = "exclude-newer", [conflict.why]
-        hint = "Set exclude-newer to a later date"
+        hint = ("Set exclude-newer to a later date",)
     message = (
         f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
     )
@@ -431,7 +432,7 @@ def _explain_by_wheels(conflict: Conflict, resolver: Resolver) -> Conflict | Non
                     "requirements-conflict",
                     f"{one.text} has no wheel for Python {resolver_input.python}",
                     why=f"{one.name} {other.version} has one for Python {python}",
-                    hint=f"Run it again with --python {python}",
+                    hint=make_change("--python", python),
                 )
                 return Conflict(error)
         explained = _explain_by_glibc(one, resolver) or _explain_by_source(
@@ -479,10 +480,10 @@ def _explain_by_glibc(
     resolver_input = resolver.resolver_input
     glibc = find_required_glibc([(demand.name, wheel.filename)])
     message = f"{demand.text} has no wheel for glibc {resolver_input.target.glibc}"
-    hint = f"Use a distribution or a container with glibc {glibc} or newer"
+    hint: Hint = f"Use a distribution or a container with glibc {glibc} or newer"
     if resolver_input.lock_request.is_glibc_assumed:
         message += ", which the lock assumes"
-        hint = f"Run it again with --glibc {glibc}"
+        hint = make_change("--glibc", glibc)
     why = f"{demand.name} {wheel.version} requires glibc {glibc}"
     if failure:
         why += f", and {failure.message}"
@@ -509,7 +510,7 @@ def _explain_by_driver(conflict: Conflict, resolver: Resolver) -> Conflict | Non
                     NO_CODE,
                     f"{text} {why.message}",
                     why=format_requirers(requirers) if requirers else None,
-                    hint=f"{driver}\n{without}",
+                    hint=(*driver, without),
                 )
                 return Conflict(error)
     return None

@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 from packaging.version import Version
 
+from gpuinstall.base.advice import Advice, make_command
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.location import PackageSource, SourceKind, SourceOrigin
@@ -35,7 +36,7 @@ from gpuinstall.sources import Sources
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, BUILD_VARIABLES
 
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
-WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
+WITH_SOURCES = "Remove only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
 
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
@@ -234,7 +235,12 @@ def check_builds(
             raise NoBuildError(
                 "build-needs-gpu",
                 f"{build} requires a GPU build of torch, but {site.torch} is not one",
-                hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or remove {build.package}",
+                hint=make_command(
+                    "lock",
+                    "--target",
+                    "cu126",
+                    note=f"for machines with GPUs; or remove {build.package}",
+                ),
             )
         if here and build.known.compiles:
             if site.is_for_cuda:
@@ -288,7 +294,11 @@ def _check_cxx_compiler(build: SourceBuild, site: BuildContext) -> None:
     raise NoBuildError(
         "compiler-missing",
         f"{build} is built from source, but no C++ compiler is installed",
-        hint="sudo apt-get install g++   # or your system's package for it",
+        hint=Advice(
+            "sudo",
+            ("apt-get", "install", "g++"),
+            note="or your system's package for it",
+        ),
     )
 
 

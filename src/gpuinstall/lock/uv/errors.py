@@ -7,13 +7,13 @@ behavior. ``tests/unit/lock/test_uv_texts.py`` makes the pinned uv print each me
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.requirement import is_file_url
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
@@ -57,11 +57,19 @@ because a symbolic link in a repository may point to the user's secrets.
 """
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
-_AFTERWARDS = (
-    "uv pip install --python .venv --no-build-isolation {package}"
-    "   # afterwards, with its build tools: setuptools wheel packaging ninja"
+_AFTERWARDS = Advice(
+    "uv",
+    ("pip", "install", "--python", ".venv", "--no-build-isolation", "{package}"),
+    note="afterwards, with its build tools: setuptools wheel packaging ninja",
 )
-UPDATE_LOCK = "Run it again with --upgrade: rebuilds the lock\ngpuinstall lock --upgrade   # rebuilds every lock in this folder"
+UPDATE_LOCK = (
+    make_change("--upgrade", note="rebuilds the lock"),
+    make_command("lock", "--upgrade", note="rebuilds every lock in this folder"),
+)
+
+_CHANGED_FILE = "only if you trust the source: its file has changed"
+_UNWRITABLE_CACHE = "if it is uv's cache, set UV_CACHE_DIR to another folder"
+_READS_REPOSITORY = "shows whether Git can read the repository"
 
 
 class FailedBuildError(InstallationError):
@@ -77,7 +85,7 @@ class _ErrorPattern(Value):
     pattern: str
     code: str
     message: str
-    hint: str | None = None
+    hints: tuple[Hint, ...] = ()
     why: str = "{cause}"
     """The reason for the error, by default uv's message."""
 
@@ -89,7 +97,7 @@ _UNDECLARED_TORCH = _ErrorPattern(
     r"`(?P<package>[\w.-]+)(?:@[^`]+)?` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
     "determining the dependencies of {package} requires building it, and its build imports torch",
-    f"Run it again without {{package}}\n{_AFTERWARDS}",
+    (make_change(without=("{package}",)), _AFTERWARDS),
     why="uv builds it in isolation, without torch",
     id="F73",
     error=FailedBuildError,
@@ -100,13 +108,13 @@ _INSTALLATION_ERRORS = (
         r"(?s)install: \S+\.whl \((?P<package>[^\s=]+)==.*The wheel is invalid",
         "cache-damaged",
         "{package} is damaged in uv's cache",
-        "uv cache clean {package}   # then run it again",
+        (Advice("uv", ("cache", "clean", "{package}"), note="then run it again"),),
     ),
     _ErrorPattern(
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
         "the hash of {package} does not match the lock",
-        "gpuinstall lock --upgrade   # only if you trust the source: its file has changed",
+        (make_command("lock", "--upgrade", note=_CHANGED_FILE),),
     ),
     _ErrorPattern(
         r"HTTP status client error \(4(03|04|10)",
@@ -122,38 +130,38 @@ _SYSTEM_ERRORS = (
         r"(?P<address>[^'`\s]+)",
         "folder-not-trusted",
         "a repository in trusted-sources requires {address}, which is not in the list",
-        LIST,
+        (LIST,),
         why="Git fetches submodules and required repositories only from the list",
     ),
     _ErrorPattern(
         "No space left on device|os error 28",
         "no-space",
         "a disk is full",
-        "Set UV_CACHE_DIR to a folder on another disk, or free some space",
+        ("Set UV_CACHE_DIR to a folder on another disk, or free some space",),
     ),
     _ErrorPattern(
         "Failed to initialize cache",
         "not-writable",
         "uv cannot write to its cache",
-        "Set UV_CACHE_DIR to another folder",
+        ("Set UV_CACHE_DIR to another folder",),
     ),
     _ErrorPattern(
         r'os error 13(?:\) at path "(?P<place>.+)/)?',
         "not-writable",
         "permission denied: uv cannot write a file",
-        "ls -ld {place}   # if it is uv's cache, set UV_CACHE_DIR to another folder",
+        (Advice("ls", ("-ld", "{place}"), note=_UNWRITABLE_CACHE),),
     ),
     _ErrorPattern(
         r"Failed to read `--find-links` directory: (?P<place>[^\n]+)",
         "find-links-unreadable",
         "the find-links folder {place} cannot be read",
-        "Check the path",
+        ("Check the path",),
     ),
     _ErrorPattern(
         r"(?s)`\S+ @ (?P<address>[^`]+)`.*HTTP status \w+ error \((?P<status>\d+)",
         "http-status",
         "{address} returned HTTP status {status}",
-        "Check the URL",
+        ("Check the URL",),
         why="",
     ),
     _ErrorPattern(
@@ -172,7 +180,7 @@ _SYSTEM_ERRORS = (
         r"(?s)Failed to download `\S+ @ (?P<address>[^`]+)`.*error sending request.*cause: (?P<cause>[^\n]+)",
         "network",
         "{address} cannot be reached",
-        "Check the URL, and set HTTPS_PROXY if you use a proxy",
+        ("Check the URL, and set HTTPS_PROXY if you use a proxy",),
     ),
     _ErrorPattern(
         "(?s)(?:error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake)"
@@ -184,7 +192,7 @@ _SYSTEM_ERRORS = (
         r"(?s)Git operation failed.*?`\S*git fetch [^`']*'(?P<address>[^`']+)'",
         "repository",
         "{address} could not be fetched with Git",
-        "git ls-remote {address}   # shows whether Git can read the repository",
+        (Advice("git", ("ls-remote", "{address}"), note=_READS_REPOSITORY),),
     ),
     _ErrorPattern(
         "Git operation failed", "repository", "a Git repository could not be fetched"
@@ -193,7 +201,7 @@ _SYSTEM_ERRORS = (
         r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",
         "file-damaged",
         "{package} is damaged",
-        "Run it again; if it fails again, the file is damaged on the server",
+        ("Run it again; if it fails again, the file is damaged on the server",),
     ),
 )
 _REQUEST_ERRORS = (
@@ -201,7 +209,7 @@ _REQUEST_ERRORS = (
         r"Wheels are required for `(?P<package>\S+)` because .* disabled for all packages",
         "only-binary",
         f"{{package}} {NO_WHEEL}",
-        WITH_SOURCES,
+        (WITH_SOURCES,),
         error=NoBuildError,
     ),
     _ErrorPattern(
@@ -209,21 +217,21 @@ _REQUEST_ERRORS = (
         r"(?s)was not found in the.*An index(?: URL)? \((?P<index>\S+)\) .*?(?P<status>4\d\d) ",
         "http-status",
         "{index} returned HTTP status {status}",
-        LOGIN_HINT,
+        (LOGIN_HINT,),
         why="",
     ),
     _ErrorPattern(
         r"Because (?P<package>\S+) was not found in the (?:package registry|provided package loc)",
         "package-not-found",
         "the index has no package named {package}",
-        "Check the name",
+        ("Check the name",),
         why="",
     ),
     _ErrorPattern(
         "No solution found",
         "requirements-conflict",
         "no versions satisfy all requirements",
-        "Request fewer packages, or other versions",
+        ("Request fewer packages, or other versions",),
         error=NoBuildError,
     ),
 )
@@ -361,20 +369,33 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
             **{name: text or "a file" for name, text in groups.items()},
             "host": groups.get("host") or "the package index",
             "cause": groups.get("cause") or cause,
-            "place": quote_word(groups.get("place") or "."),
+            "place": groups.get("place") or ".",
         }
-        hint = row.hint or (network_hint() if row.code == "network" else None)
+        hints = [_fill(one, names) for one in row.hints]
+        if not hints and row.code == "network":
+            hints = [network_hint()]
         error = row.error(
             row.code,
             row.message.format(**names),
             why=row.why.format(**names),
-            hint=hint and hint.format(**names),
+            hint=tuple(hints),
             id=row.id,
         )
         if isinstance(error, FailedBuildError):
             error.package = names["package"].lower()
         return error
     return None
+
+
+def _fill(hint: Hint, names: Mapping[str, str]) -> Hint:
+    """Replace the placeholders in a hint by names."""
+    if isinstance(hint, str):
+        return hint.format(**names)
+    words, removed = (
+        tuple(word.format(**names) for word in part)
+        for part in (hint.arguments, hint.removed)
+    )
+    return replace(hint, arguments=words, removed=removed)
 
 
 def explain_build_failure(message: str) -> InstallationError | None:
@@ -402,14 +423,16 @@ def explain_build_failure(message: str) -> InstallationError | None:
     why = known.title if known else lines[-1]
     name, _, place = package.partition(" @ ")
     name = name.partition("==")[0]
-    hint = f"Request a version of {name} with a wheel, or install its build tools"
+    hint: Hint | tuple[Hint, ...] = (
+        f"Request a version of {name} with a wheel, or install its build tools"
+    )
     if is_file_url(place):
         hint = f"Copy all files of {name} to this machine, and install its build tools"
     if known and known.fix:
-        hint = "\n".join(known.fix)
+        hint = known.fix
     if "wheel_stub" in evidence:
         why = "its sdist downloads a wheel from NVIDIA's index, which has none for this machine or is unreachable"
-        hint = f"Run it again without {name} and the packages that require it, or for Linux or Windows"
+        hint = f"Omit {name} and the packages that require it, or lock for Linux or Windows"
     error = FailedBuildError(
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
@@ -438,7 +461,9 @@ def _create_unlisted_error(package: str, cause: str) -> GpuInstallError:
             "extension-unlisted",
             f"{package} is installed only from {sources or 'no source'}, and only if it is requested by name",
             why=cause,
-            hint=f"gpuinstall lock --dry-run -v {package}   # lists compatible builds",
+            hint=make_command(
+                "lock", "--dry-run", "-v", package, note="lists compatible builds"
+            ),
         )
     if package in load_catalog().family:
         return InstallationError(

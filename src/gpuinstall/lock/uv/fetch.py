@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 import tomli_w
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.advice import make_command, make_shell_line
 from gpuinstall.base.errors import (
     InstallationError,
     InterruptedByUserError,
@@ -210,7 +211,7 @@ def _collect_files(locks: Sequence[Lock], reporter: Reporter) -> dict[str, Locke
     """Return the files of locks by their paths in the folder."""
     if not locks:
         message = "no lock found, so there are no files to download"
-        raise LockError("lock-missing", message, hint="gpuinstall lock")
+        raise LockError("lock-missing", message, hint=make_command("lock"))
     files: dict[str, LockedFile] = {}
     for lock in locks:
         if lock.addresses:
@@ -222,7 +223,7 @@ def _collect_files(locks: Sequence[Lock], reporter: Reporter) -> dict[str, Locke
         for file in lock.files:
             if file.sha256 is None:
                 message = f"{lock.name} has no sha256 for {file.name}"
-                hint = "gpuinstall lock --upgrade"
+                hint = make_command("lock", "--upgrade")
                 raise LockError("lock-unhashed", message, hint=hint)
             if files.setdefault(file.name, file).sha256 != file.sha256:
                 files[f"{file.sha256}/{file.name}"] = file
@@ -441,13 +442,15 @@ class LockInstaller(Value):
             names = ", ".join(file.name for file in self.missing)
             error.evidence = f"not on this machine: {names}"
         if is_offline or (self.wheels and error.code in DAMAGED_FILE):
-            folder = quote_word(self.wheels or "wheels")
-            error.hint = f"gpuinstall lock download {folder}   # with a network"
+            folder = str(self.wheels or "wheels")
+            note = "with a network"
             if not self.wheels:
-                error.hint += "; then add --wheels wheels"
-            elif is_offline and not self.missing:
+                note += "; then add --wheels wheels"
+            error.fixes = (make_command("lock", "download", folder, note=note),)
+            if self.wheels and is_offline and not self.missing:
                 # Lock files do not contain build requirements.
-                error.hint = f"pip download -d {folder} <the [build-system] requirements>   # with a network"
+                line = f"pip download -d {quote_word(folder)} <the [build-system] requirements>"
+                error.fixes = (make_shell_line(line, note),)
 
     def create_private_lock(self, default: str | None) -> str:
         """Return the lock file for uv.

@@ -319,11 +319,11 @@ def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -
     )
     error.evidence = join_names([*named]) or None
     if error.code == FAMILY_UNLISTED and project.sources.exclude_newer:
-        error.hint = "Set exclude-newer to a later date"
+        error.fixes = ("Set exclude-newer to a later date",)
     if "Wheels are required" in message:
         for setting in project.sources.uv:
             if setting.key in {"no-build", "no-build-package"}:
-                error.hint = f"Change {setting.shown}, or request another version"
+                error.fixes = (f"Change {setting.shown}, or request another version",)
 
 
 def create_placeholder_wheel(name: str, version: int) -> Wheel:

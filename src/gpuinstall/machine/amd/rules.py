@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gpuinstall.base.advice import Advice, Hint, ShellText, make_command
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.vendors import AMD
 from gpuinstall.base.versions import version_key
@@ -64,7 +65,7 @@ class AmdRules(Rules):
         if self.machine.os != "windows" and not wsl:
             return None
         place = "WSL" if wsl else "Windows"
-        fixes = [f"AMD's guide: {ON_WINDOWS}"]
+        fixes: list[Hint] = [f"AMD's guide: {ON_WINDOWS}"]
         if not wsl:
             fixes = [*self.list_install_commands(), *fixes]
         return Finding(
@@ -73,7 +74,7 @@ class AmdRules(Rules):
             fixes=tuple(fixes),
         )
 
-    def list_install_commands(self) -> Iterator[str]:
+    def list_install_commands(self) -> Iterator[Advice]:
         """Yield the command that installs AMD's own builds, if supported."""
         table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
@@ -82,9 +83,13 @@ class AmdRules(Rules):
                     line.format(architecture=gpu.architecture)
                     for line in table["requirements"]
                 )
-                requirements = " ".join(f'"{line}"' for line in lines)
+                words = (
+                    ShellText("-m pip install --index-url"),
+                    table["index"],
+                    *lines,
+                )
                 note = f"for {gpu.label}, in the active environment; that index has no hashes"
-                yield f"python -m pip install --index-url {table['index']} {requirements}   # {note}"
+                yield Advice("python", words, note=note)
                 return
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
@@ -132,12 +137,11 @@ class AmdRules(Rules):
         """Return warnings about known ROCm problems and untested kernels."""
         reasons = list(super().list_warnings(build, gpus))
         reports = self._find_reports(build.toolkit, gpus)
-        reasons += [
-            Reason("reported", f"{report}; run gpuinstall verify") for report in reports
-        ]
+        verify = (make_command("verify"),)
+        reasons += [Reason("reported", report, fixes=verify) for report in reports]
         distance = self._find_distance_warning(build.toolkit)
         if distance:
-            reasons.append(Reason("kernel-far-from-rocm", distance))
+            reasons.append(Reason("kernel-far-from-rocm", distance, fixes=verify))
         return tuple(reasons)
 
     def _find_reports(
@@ -178,7 +182,7 @@ class AmdRules(Rules):
             return None
         return (
             f"{self.driver} and ROCm {rocm} were released {days} days apart;"
-            " AMD tests at most one year; run gpuinstall verify"
+            " AMD tests at most one year"
         )
 
     @property

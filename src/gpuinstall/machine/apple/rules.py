@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from packaging.version import Version
 
+from gpuinstall.base.advice import Advice, Hint
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.vendors import APPLE
 from gpuinstall.base.versions import version_key
@@ -79,11 +80,12 @@ class AppleRules(Rules):
         build: Build,
         code: str,
         gpus: Sequence[Gpu],
-    ) -> str | None:
+    ) -> tuple[Hint, ...]:
         """Return the command that updates macOS."""
         if code not in self.driver_reasons:
-            return None
-        return f"softwareupdate --list   # Update to {self.format_required_driver(build)}; also in System Settings > General"
+            return ()
+        note = f"Update to {self.format_required_driver(build)}; also in System Settings > General"
+        return (Advice("softwareupdate", ("--list",), note=note),)
 
     def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return the minimum macOS version for lock files."""

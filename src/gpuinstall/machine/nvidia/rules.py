@@ -6,6 +6,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.machine import Driver, Gpu
 from gpuinstall.base.values import replace
@@ -270,11 +271,11 @@ class NvidiaRules(Rules):
         build: Build,
         code: str,
         gpus: Sequence[Gpu],
-    ) -> str | None:
+    ) -> tuple[Hint, ...]:
         """Return instructions to install a driver that can run a build."""
         toolkit = build.toolkit
         if toolkit is None or code not in self.driver_reasons:
-            return None
+            return ()
         chips = self._find_supported_chips(gpus)
         last = None
         floor: object = self._find_floor(toolkit[0])
@@ -285,7 +286,7 @@ class NvidiaRules(Rules):
             last = self._find_last_branch(chips)
         if floor is None:
             newer = f"a version that supports CUDA {CudaVersion(*toolkit)}"
-            return self._format_update(newer, chips)
+            return (self._format_update(newer, chips),)
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
@@ -298,7 +299,7 @@ class NvidiaRules(Rules):
             if excluded:
                 newer += f"; these drivers do not support {' and '.join(excluded)}"
         newer += self._describe_unsupported_gpus(_find_chips(gpus))
-        fixes = [
+        fixes: list[Hint] = [
             self._format_update(newer, chips),
             *self._update_commands(str(floor), last),
         ]
@@ -307,13 +308,13 @@ class NvidiaRules(Rules):
             fixes.append(
                 f"Or keep the driver and install NVIDIA's package {package} (data-center GPUs only)"
             )
-        return "\n".join(fixes)
+        return tuple(fixes)
 
     def _update_commands(
         self,
         floor: str,
         last: int | None,
-    ) -> tuple[str, ...]:
+    ) -> tuple[Hint, ...]:
         """Return driver update commands, or a request to the administrator.
 
         A machine from ``--gpu`` has no update commands, because its distribution is
@@ -467,7 +468,8 @@ class NvidiaRules(Rules):
                 return Reason(
                     "code-of-a-relative",
                     f"torch lists no code for {gpu.label} before CUDA {tegra.unified}. A user reported that builds like this one,"
-                    f" for CUDA {CudaVersion(*toolkit)}, run; check with gpuinstall verify",
+                    f" for CUDA {CudaVersion(*toolkit)}, run",
+                    fixes=(make_command("verify"),),
                 )
         return None
 

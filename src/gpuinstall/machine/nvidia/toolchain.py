@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuinstall.base import process
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures.problems import FixContext, fix
 from gpuinstall.machine.children import read_output
@@ -41,11 +42,11 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
     return None
 
 
-def create_toolkit_fix(toolkit: str, machine: Machine) -> str:
+def create_toolkit_fix(toolkit: str, machine: Machine) -> tuple[Hint, ...]:
     """Return the commands that install a CUDA toolkit."""
     context = FixContext.of_machine(machine)
     context = context.knowing(cuda=toolkit, toolkit=toolkit.replace(".", "-"))
-    return "\n".join(fix("F57", context))
+    return fix("F57", context)
 
 
 def _find_nvcc(home: str) -> str | None:

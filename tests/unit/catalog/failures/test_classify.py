@@ -151,7 +151,7 @@ def test_cause_and_fix_depend_on_the_platform():
     wrong = {}
     for row in KINDS:
         causes = explained(row["says"], here)
-        fix = "\n".join(causes[0].fix) if causes else ""
+        fix = "\n".join(map(str, causes[0].fix)) if causes else ""
         is_right = (
             row.get("is") in {None, *(cause.id for cause in causes[:1])}
             and row.get("fix", "") in fix
@@ -233,18 +233,20 @@ def test_errors_similar_to_gpu_failures_are_reported_separately(name):
 
 def test_exhausted_open_files_require_higher_limit():
     (limit,) = lookalikes("RuntimeError: received 0 items of ancdata")
-    assert limit.fix[0].startswith("ulimit -n ")
+    assert str(limit.fix[0]).startswith("ulimit -n ")
 
 
 def test_out_of_memory_fix_excludes_current_process():
     own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."
-    (first, *rest), other = (lookalikes(text)[0].fix for text in (own, others))
+    (first, *rest), other = (
+        [*map(str, lookalikes(text)[0].fix)] for text in (own, others)
+    )
     assert "expandable_segments" in first
     assert "40.69 GiB is reserved and unused" in first
     assert not any("76" in line for line in rest)
     assert any(line.startswith("ps -fp 76 ") for line in other)
-    assert "{" not in "".join(lookalikes("CUDA out of memory")[0].fix)
+    assert "{" not in "".join(map(str, lookalikes("CUDA out of memory")[0].fix))
 
 
 @given(st.text())

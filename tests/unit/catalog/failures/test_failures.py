@@ -178,8 +178,9 @@ def test_one_table_entry_defines_a_new_failure():
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", HERE)
     reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
     assert (cause.id, reported.id) == ("F999", "F999")
-    assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
-    assert reported.fix == "\n".join(cause.fix)
+    lines = [*map(str, cause.fix)]
+    assert lines == ["sudo apt-get install spindle", "put the spindle back"]
+    assert reported.fix == "\n".join(lines)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ ARCHIVES = {
 
 
 def lines(what, system, **known):
-    return fix(what, FixContext(own_keys("linux", system)).knowing(**known))
+    context = FixContext(own_keys("linux", system)).knowing(**known)
+    return [*map(str, fix(what, context))]
 
 
 def first_line(what, system, **known):
@@ -146,5 +147,5 @@ def fix_names(action, release):
 
 def test_container_wsl_and_jetson_fixes_install_no_driver():
     for key in ("container", "wsl", "jetson"):
-        lines = fix("F01", FixContext((key, "ubuntu", "apt", "linux")))
+        lines = map(str, fix("F01", FixContext((key, "ubuntu", "apt", "linux"))))
         assert [line for line in lines if line.startswith("sudo apt")] == [], key

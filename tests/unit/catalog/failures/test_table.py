@@ -57,7 +57,7 @@ def test_fix_commands_contain_their_environment_path(known):
 
     wrong = set()
     for entry, context in product([*load_failures(), *codes], contexts):
-        for line in fix(entry, context.knowing(**known)):
+        for line in map(str, fix(entry, context.knowing(**known))):
             for command, rest in CHANGES.findall(line):
                 names_it = (
                     known["prefix"] in rest
@@ -126,7 +126,8 @@ def of_others(name):
     ],
 )
 def test_fixes_contain_no_commands_of_other_platforms(context, never):
-    lines = {code: fix(code, context) for code in (*load_failures(), *load_problems())}
+    codes = (*load_failures(), *load_problems())
+    lines = {code: [*map(str, fix(code, context))] for code in codes}
     commands = {
         code: [line.partition(NOTE)[0] for line in fixes]
         for code, fixes in lines.items()
@@ -148,7 +149,7 @@ def test_container_fix_marks_commands_for_the_host():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = list[str]()
     for identity, subject in product(load_failures(), subjects()):
-        lines += fix(identity, context.about(subject))
+        lines += map(str, fix(identity, context.about(subject)))
     on_host = [line for line in lines if f"{NOTE}on the host" in line]
     reboots = [line for line in lines if "sudo reboot" in line]
     restarts = [line for line in lines if "docker restart" in line]

@@ -16,10 +16,9 @@ from time import monotonic, sleep
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import find_repository, real_path
 from gpuinstall.base.interruption import kill_on_exit
 from gpuinstall.base.owners import can_start
-from gpuinstall.base.trust import trusts_folders
+from gpuinstall.base.trust import is_in_project, trusts_folders
 
 if TYPE_CHECKING:
     from gpuinstall.base.timeouts import Timeouts
@@ -239,18 +238,6 @@ def _select_folders(name: str, value: str) -> list[str]:
     if name == _MODULE_PATH or is_distrusted:
         return [folder for folder in trusted if not is_in_project(folder)]
     return trusted
-
-
-def is_in_project(folder: str) -> bool:
-    """Return whether a folder is in the project of the working folder."""
-    try:
-        project = find_repository(Path.cwd())
-    except OSError:  # the working folder was removed
-        return False
-    paths = (Path(folder), real_path(folder))
-    # The home folder and the folders above it are not projects.
-    is_project = not real_path(Path.home()).is_relative_to(project)
-    return is_project and any(path.is_relative_to(project) for path in paths)
 
 
 def _communicate(

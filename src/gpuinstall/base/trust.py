@@ -6,7 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from gpuinstall.base.files import parse_toml, read_document, xdg_folder
+from gpuinstall.base.files import (
+    find_repository,
+    parse_toml,
+    read_document,
+    real_path,
+    xdg_folder,
+)
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
@@ -36,3 +42,15 @@ def trusts_folders() -> bool:
         # Commands that read the configuration report the error.
         return False
     return table.get("trust-folder", True) is True
+
+
+def is_in_project(folder: str) -> bool:
+    """Return whether a folder is in the project of the working folder."""
+    try:
+        project = find_repository(Path.cwd())
+    except OSError:  # the working folder was removed
+        return False
+    paths = (Path(folder), real_path(folder))
+    # The home folder and the folders above it are not projects.
+    is_project = not real_path(Path.home()).is_relative_to(project)
+    return is_project and any(path.is_relative_to(project) for path in paths)

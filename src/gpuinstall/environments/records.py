@@ -33,10 +33,9 @@ from gpuinstall.base.files import (
     xdg_folder,
 )
 from gpuinstall.base.owners import is_foreign, owner_of
-from gpuinstall.base.process import is_in_project
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.trust import trusts_folders
+from gpuinstall.base.trust import is_in_project, trusts_folders
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 

@@ -30,7 +30,8 @@ def document(*arguments, cwd=None):
         arguments[0],
         done.status,
     )
-    assert all(set(error) == {"code", "message", "hint"} for error in parsed["errors"])
+    keys = {"code", "message", "why", "do", "hint"}
+    assert all(set(error) == keys for error in parsed["errors"])
     assert (parsed["status"] == "error") == bool(parsed["errors"])
     return parsed
 

@@ -16,6 +16,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_output, write_in_place
 from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
+from gpuinstall.base.text import join_names
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, define_group
@@ -63,6 +64,8 @@ def _add_format_command(name: str, text: str, write: Callable[[Lock], str]) -> N
     @_define_command(*_LOCK_OPTIONS, name=name, help=text)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
+        if write is format_conda_environment:
+            _check_conda_packages(Path.cwd())
         # Constraints do not select sources or files.
         if write is not format_constraints_file:
             _warn_about_packages(lock, options.terminal)
@@ -237,6 +240,25 @@ def _check_sources(locks: Mapping[Path, Lock]) -> None:
         declared = read_declaration(path.parent, read_config(path.parent).requirements)
         required = join_files(declared.files.values()).requirements
         LockGate(sources, path.parent, required).check(lock)
+
+
+def _check_conda_packages(folder: Path) -> None:
+    """Raise UsageError if conda packages of a folder would be dropped."""
+    declared = read_declaration(folder, read_config(folder).requirements)
+    files = join_files(declared.files.values())
+    packages = [text for one in files.conda for _, text in one.without_wheel]
+    if packages:
+        raise UsageError(
+            "conda-packages",
+            f"{declared.file} has conda packages that are not in the lock file: {join_names(packages)}",
+            hint=make_command(
+                "export",
+                "requirements",
+                "-o",
+                "locked.txt",
+                note=f"and in the pip section of {declared.file}: -r locked.txt",
+            ),
+        )
 
 
 def _warn_about_packages(lock: Lock, terminal: Terminal) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from gpuinstall.base.advice import Advice, Hint, make_command
+from gpuinstall.base.advice import Advice, Hint, make_command, make_shell_line
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
@@ -69,6 +69,11 @@ _RESTORE = make_command(
     "lock",
     "--upgrade",
     note="rebuilds it from the requirements that can be read; or restore it from version control",
+)
+
+_KEEP_OURS = make_shell_line(
+    "git checkout --ours pylock.*.toml && gpuinstall lock",
+    note="keeps this branch's versions; requirements that only the other lock file has must be added again",
 )
 
 PLACEHOLDER = "0" * 32
@@ -615,6 +620,9 @@ def parse(name: str, text: str) -> Lock:
     except (PylockValidationError, MalformedError, UsageError) as error:
         raise _malformed_error(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
+        if re.search(r"(?m)^<<<<<<< ", text):
+            message = f"{name} has merge conflicts"
+            raise LockError("lock-malformed", message, hint=_KEEP_OURS) from None
         raise _malformed_error(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_from_gpuinstall=bool(own))
     _check_markers(lock)

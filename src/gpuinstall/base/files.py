@@ -49,6 +49,8 @@ _NONBLOCKING = (
 )
 
 
+CLOSE_PROGRAMS = "Close the programs that use it, then run it again"
+"""The hint for a file that is in use on Windows."""
 RETRY_S = 10.0
 """Seconds to retry while another program uses a file on Windows, as in uv."""
 _Arguments = ParamSpec("_Arguments")
@@ -429,10 +431,12 @@ SHELL_FOLDER = ContextVar[Path | None]("SHELL_FOLDER", default=None)
 def display_path(path: Path) -> str:
     """Format a path relative to the shell's working folder or the home folder.
 
-    Paths in a project above the shell's folder begin with ``..``.
+    Paths in a project above the shell's folder begin with ``..``. On Windows, where cmd
+    does not know ``~``, a path in the home folder is absolute.
     """
     here = SHELL_FOLDER.get() or Path.cwd()
-    for base, sign in ((here, ""), (Path.home(), "~/")):
+    home = [] if os.name == "nt" else [(Path.home(), "~/")]
+    for base, sign in ((here, ""), *home):
         if path.is_relative_to(base) and path != base:
             return f"{sign}{path.relative_to(base)}"
         if base == here and here != Path.cwd() and path.is_relative_to(Path.cwd()):
@@ -602,11 +606,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
         if os.name == "nt":
             # The usual cause is a program that has the file open.
             is_in_use = isinstance(error, PermissionError)
-            hint = (
-                "Close the programs that use it, then run it again"
-                if is_in_use
-                else None
-            )
+            hint = CLOSE_PROGRAMS if is_in_use else None
         message = f"{path} cannot be written: {error.strerror}"
         raise InstallationError("not-writable", message, hint=hint) from error
 

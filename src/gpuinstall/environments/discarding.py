@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.advice import Advice
+from gpuinstall.base.advice import Advice, Hint
 from gpuinstall.base.environment_paths import JOURNAL, KEPT, WORK
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import convert_write_errors, retry
+from gpuinstall.base.files import CLOSE_PROGRAMS, convert_write_errors, retry
 from gpuinstall.base.removal import (
     find_mounts,
     is_link,
@@ -65,16 +65,19 @@ def discard_folder(
             "not-removed",
             f"{remaining[0]} cannot be removed",
             why="it is immutable, or a program uses it",
-            hint=(
-                Advice(
-                    "chattr",
-                    ("-R", "-i", str(discarded)),
-                    note="as root, if a file is immutable",
-                ),
-                Advice("rm", ("-r", str(discarded))),
-            ),
+            hint=_create_removal_hint(discarded),
         )
     return size
+
+
+def _create_removal_hint(folder: Path) -> tuple[Hint, ...]:
+    if os.name == "nt":
+        return (CLOSE_PROGRAMS,)
+    note = "as root, if a file is immutable"
+    return (
+        Advice("chattr", ("-R", "-i", str(folder)), note=note),
+        Advice("rm", ("-r", str(folder))),
+    )
 
 
 def check_mounts(folder: Path) -> None:

@@ -15,7 +15,12 @@ from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.bus import PciDevice, format_devices
 from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
-from gpuinstall.machine.nvidia.libraries import is_compat, parse_libcuda_release
+from gpuinstall.machine.nvidia.libraries import (
+    LIBCUDA,
+    NVCUDA,
+    is_compat,
+    parse_libcuda_release,
+)
 from gpuinstall.machine.nvidia.linux import PROC_VERSION
 from gpuinstall.machine.nvidia.rules import NvidiaRules
 from gpuinstall.machine.prober import format_gpus, select_visible
@@ -281,6 +286,7 @@ def format_evidence(evidence: NvidiaEvidence) -> str:
     nvml = evidence.nvml
     cuda = evidence.cuda
     module = evidence.module
+    cuda_library = NVCUDA if evidence.facts.machine.os == "windows" else LIBCUDA
     facts = []
     for card in evidence.cards[:2]:
         holder = f" (held by {card.driver_text})" if card.driver_text else ""
@@ -293,7 +299,7 @@ def format_evidence(evidence: NvidiaEvidence) -> str:
         facts.append("no NVIDIA kernel module")
     for library, name, count, refusal in (
         (nvml, nvml.library or "nvml", len(nvml.gpus), "NVML error"),
-        (cuda, cuda.path or "libcuda.so.1", len(cuda.devices), "cuInit returned"),
+        (cuda, cuda.path or cuda_library, len(cuda.devices), "cuInit returned"),
     ):
         if library.fault is not None:
             facts.append(f"{name}: {library.error or 'cannot be loaded'}")

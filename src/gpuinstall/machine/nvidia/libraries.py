@@ -31,6 +31,8 @@ from gpuinstall.machine.source import Source
 
 NVML = "libnvidia-ml.so.1"
 LIBCUDA = "libcuda.so.1"
+NVCUDA = "nvcuda.dll"
+"""The driver's CUDA library on Windows."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"

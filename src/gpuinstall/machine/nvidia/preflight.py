@@ -90,7 +90,7 @@ def classify_trial(
     """
     answers = json_lines(finished)
     if not answers:
-        error = f"libcuda: {describe_end(finished, DRIVER_SECONDS)}"
+        error = f"CUDA: {describe_end(finished, DRIVER_SECONDS)}"
         symptom = {
             "timeout": Symptom("driver-hangs"),
             "crash": Symptom("driver-crashes"),
@@ -108,6 +108,7 @@ def classify_trial(
         cause = CudaFault(Symptom("gpu-kernel-failed"), {}, evidence)
         return GpuTrial(gpu.index, cause if wrong else None)
     place = {
+        machine.os: True,
         "container": machine.environment.container,
         "wsl": machine.environment.wsl,
         "without-slices": gpu.mig and not gpu.mig_devices,

@@ -12,6 +12,7 @@ from gpuinstall.machine.nvidia.preflight import (
     create_trial_problems,
 )
 from gpuinstall.machine.prober import Preflight
+from tests.lab.skips import needs_signals
 
 MACHINE = Machine(os="linux", arch="x86_64", gpus=(Gpu(0),))
 HERE = FixContext.of_machine(MACHINE)
@@ -51,6 +52,7 @@ def test_loader_error_is_reported_as_evidence():
     )
 
 
+@needs_signals
 def test_killed_child_leaves_the_gpu_unproven():
     killed = tried_on(0, ended=-9)
     (problem,) = create_trial_problems([killed], HERE)
@@ -58,7 +60,7 @@ def test_killed_child_leaves_the_gpu_unproven():
         "unproven",
         "driver-not-asked",
         False,
-        "libcuda: killed by SIGKILL: the system does this when the machine or the job runs out of memory",
+        "CUDA: killed by SIGKILL: the system does this when the machine or the job runs out of memory",
     )
 
 

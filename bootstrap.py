@@ -595,11 +595,12 @@ UV_SOURCES = {
 # The tool's environment
 
 
-def tool_environment(sources: Dict[str, bytes]) -> Path:
-    """Return the tool's environment, and create or repair it."""
+def tool_environment(sources: Dict[str, bytes]) -> Tuple[Path, bool]:
+    """Return the tool's environment, and whether it was created now."""
     tool = data_folder() / tool_name(sources)
     check_owners(python_of(tool))
-    if not is_whole(tool):
+    is_new = not is_whole(tool)
+    if is_new:
         with staging_folder(tool.parent) as stage:
             # Another run may have created it while this one waited.
             if not is_whole(tool):
@@ -607,7 +608,7 @@ def tool_environment(sources: Dict[str, bytes]) -> Path:
     # In a container image, it may belong to another user or be read-only.
     with suppress(OSError):
         os.utime(tool)
-    return tool
+    return tool, is_new
 
 
 def is_whole(tool: Path) -> bool:
@@ -903,9 +904,13 @@ def python_of(folder: Path) -> Path:
 # The command
 
 
-def hand_over(tool: Path, arguments: Sequence[str]) -> int:
-    """Replace this process by gpuinstall; on Windows, run it and wait."""
-    argv = [str(python_of(tool)), "-I", "-m", "gpuinstall", "bootstrap", *arguments]
+def hand_over(tool: Path, arguments: Sequence[str], is_new: bool) -> int:
+    """Replace this process by gpuinstall; on Windows, run it and wait.
+
+    A new tool prints how to add it to PATH.
+    """
+    word = "bootstrap" if is_new else "bootstrap-again"
+    argv = [str(python_of(tool)), "-I", "-m", "gpuinstall", word, *arguments]
     if WINDOWS:
         return subprocess.call(argv)
     return os.execv(argv[0], argv)  # noqa: S606
@@ -1015,7 +1020,8 @@ def write_line(text: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run all steps, and return the exit status."""
     try:
-        return hand_over(tool_environment(read_sources()), arguments)
+        tool, is_new = tool_environment(read_sources())
+        return hand_over(tool, arguments, is_new)
     except BootstrapError as failure:
         return report_failure(failure, arguments)
     except (OSError, RuntimeError) as error:

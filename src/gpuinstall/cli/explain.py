@@ -171,8 +171,9 @@ def _read_text(text: str) -> str:
         if sys.stdin is None:
             return ""
         if sys.stdin.isatty():
+            end = "Ctrl-Z and Enter" if os.name == "nt" else "Ctrl-D"
             sys.stderr.write(
-                "Paste the error, then press Ctrl-D on a line of its own:\n"
+                f"Paste the error, then press {end} on a line of its own:\n"
             )
         return _read_log(sys.stdin.buffer)
     path = Path(text)

@@ -67,8 +67,10 @@ _OTHER_WORDS: dict[str, tuple[Hint, ...]] = {
     ),
 }
 """Hints for options and commands of pip and uv."""
-BOOTSTRAP_ARGUMENT = "bootstrap"
-"""The first argument of a command line from bootstrap.py."""
+FIRST_BOOTSTRAP = "bootstrap"
+"""The first argument of a command line after bootstrap.py created the tool."""
+BOOTSTRAP_ARGUMENTS = {FIRST_BOOTSTRAP, "bootstrap-again"}
+"""The first arguments of command lines from bootstrap.py."""
 _MACHINE_ERRORS = """
 EACCES EBUSY EDQUOT EFBIG EIO EISDIR ELOOP EMFILE EMLINK ENAMETOOLONG ENOLCK ENOMEM ENOSPC ENOTDIR
 EPERM EROFS ESTALE
@@ -124,7 +126,7 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
     tighten_umask()
     use_private_tmpdir()
-    if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
+    if arguments[:1] == [FIRST_BOOTSTRAP]:
         _print_path_command(arguments)
     # Other commands in this process must not use the terminal of this command.
     return copy_context().run(_run_and_report, arguments)
@@ -134,7 +136,7 @@ def _run_and_report(arguments: list[str]) -> int:
     """Run a command line, report its error, and return the exit status."""
     fault: GpuInstallError
     try:
-        if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
+        if BOOTSTRAP_ARGUMENTS.intersection(arguments[:1]):
             arguments = convert_bootstrap_arguments(arguments[1:])
             # Hints contain this command line instead of bootstrap.py's arguments.
             sys.argv[1:] = arguments

@@ -222,18 +222,30 @@ def confirm(question: str, unchanged: str, details: Sequence[str] = ()) -> None:
         details: Lines to print before the question.
 
     Raises:
-        UsageError: The user answers no, or stdin is not a terminal.
+        UsageError: The user answers no, or stdin is not a terminal or has ended.
     """
     lines = [sanitize(line) for line in details]
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     if has_terminal:
         for line in lines:
             click.echo(line, err=True)
-    if not (has_terminal and click.confirm(sanitize(question), err=True)):
+    answer = _ask(question) if has_terminal else None
+    if not answer:
         raise UsageError(
             "not-confirmed",
             unchanged,
-            why=None if has_terminal else "stdin is not a terminal",
+            why="stdin is not a terminal" if answer is None else None,
             evidence="\n".join(lines),
             hint=make_change("--yes"),
         )
+
+
+def _ask(question: str) -> bool | None:
+    """Return the user's answer, or None at the end of the input."""
+    try:
+        return click.confirm(sanitize(question), err=True)
+    except click.Abort as error:
+        # On Windows, NUL is a terminal without input.
+        if isinstance(error.__context__, EOFError):
+            return None
+        raise

@@ -49,6 +49,8 @@ _MADE = (
     rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
     # virtualenv records no hashes of these scripts.
     r"|(bin|Scripts)/(pip|wheel)-?[\d.]*(\.exe)?"
+    # From an embeddable Python without a launcher, uv copies all files.
+    r"|Scripts/([^/]+\.(dll|pyd|cat)|python3\d*\.zip|python3\d*\._pth|LICENSE\.txt)"
 )
 """The files of environment tools and the journal of ``install --into``."""
 _IGNORE_ALL = r"(#.*\n)*\*\n?"

@@ -131,9 +131,28 @@ def read_file_stamp(path: str) -> FileStamp:
 
 def read_boot_id() -> str:
     """Return the ID of this boot, or "" on a system without one."""
+    if os.name == "nt":
+        return _read_boot_time()
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return ""
+
+
+def _read_boot_time() -> str:
+    """Return the time of the boot of Windows, or "" if it is unknown.
+
+    The time is that of the clock at the boot, which later corrections do not change.
+    """
+    import ctypes
+
+    times = (ctypes.c_int64 * 6)()
+    time_of_day = 3  # SystemTimeOfDayInformation
+    ntdll = getattr(ctypes, "windll").ntdll  # noqa: B009  unknown to mypy on Linux
+    size = ctypes.sizeof(times)
+    if ntdll.NtQuerySystemInformation(time_of_day, times, size, None):
+        return ""
+    boot, _, _, _, correction, _ = times
+    return str(boot - correction)
 
 
 def stamp_python(venv: str) -> str:

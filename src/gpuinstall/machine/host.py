@@ -46,7 +46,8 @@ def read_host(source: Source) -> Host:
     libc, _, version = answers.get("libc", "").partition(" ")
     if libc != "glibc":
         libc = _detect_libc(source) if system == "Linux" else None
-    names = parse_os_release(next(filter(None, map(source.text, OS_RELEASE)), ""))
+    files = OS_RELEASE if system == "Linux" else ()
+    names = parse_os_release(next(filter(None, map(source.text, files)), ""))
     machine = Machine(
         os=_SYSTEMS.get(system, "linux"),
         arch=detect_architecture(

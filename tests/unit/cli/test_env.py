@@ -8,6 +8,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.env import _confirm_removal
 from gpuinstall.cli.main import run_command_line
+from gpuinstall.cli.outcome import confirm
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment, write_files
 
@@ -29,3 +30,19 @@ def test_removal_question_requires_a_finished_change(tmp_path, capsys):
     assert run_command_line(["env", "remove", "--venv", str(venv)]) == 4
     assert "was interrupted" in capsys.readouterr().err
     assert venv.exists()
+
+
+def test_ended_input_does_not_confirm(monkeypatch):
+    class Nul(io.StringIO):
+        """Input like NUL on Windows, a terminal without text."""
+
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Nul())
+    with pytest.raises(UsageError) as refused:
+        confirm("Remove .venv?", "nothing was removed")
+    assert (refused.value.code, refused.value.why) == (
+        "not-confirmed",
+        "stdin is not a terminal",
+    )

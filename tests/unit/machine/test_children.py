@@ -15,6 +15,7 @@ from gpuinstall.machine.children import (
     run_children,
 )
 from tests.lab.pace import within
+from tests.lab.skips import needs_signals
 
 
 def python(code):
@@ -95,15 +96,23 @@ BY_SYSTEM = "the system does this when the machine or the job runs out of memory
             False,
             "exited with status 1: GET: Timeout (0:00:05)",
         ),
-        (-11, "Timeout (0:00:05)\n", "crash", False, "killed by SIGSEGV"),
-        (-7, "", "crash", False, "killed by SIGBUS"),
-        (-6, "", "crash", False, "killed by SIGABRT"),
-        (
+        pytest.param(
+            -11,
+            "Timeout (0:00:05)\n",
+            "crash",
+            False,
+            "killed by SIGSEGV",
+            marks=needs_signals,
+        ),
+        pytest.param(-7, "", "crash", False, "killed by SIGBUS", marks=needs_signals),
+        pytest.param(-6, "", "crash", False, "killed by SIGABRT", marks=needs_signals),
+        pytest.param(
             -4,
             "",
             "crash",
             False,
             "killed by SIGILL: this processor lacks an instruction that the build uses",
+            marks=needs_signals,
         ),
         (
             0xC0000005,
@@ -113,18 +122,39 @@ BY_SYSTEM = "the system does this when the machine or the job runs out of memory
             "terminated by Windows exception 0xC0000005",
         ),
         # Killed for lack of memory, by a job's limit, or by a person.
-        (-9, "", "unasked", False, f"killed by SIGKILL: {BY_SYSTEM}"),
-        (-15, "", "unasked", False, "killed by SIGTERM"),
-        (-64, "", "unasked", False, "killed by SIGRTMAX"),
-        (-99, "", "unasked", False, "killed by signal 99"),
-        (
+        pytest.param(
+            -9,
+            "",
+            "unasked",
+            False,
+            f"killed by SIGKILL: {BY_SYSTEM}",
+            marks=needs_signals,
+        ),
+        pytest.param(
+            -15, "", "unasked", False, "killed by SIGTERM", marks=needs_signals
+        ),
+        pytest.param(
+            -64, "", "unasked", False, "killed by SIGRTMAX", marks=needs_signals
+        ),
+        pytest.param(
+            -99, "", "unasked", False, "killed by signal 99", marks=needs_signals
+        ),
+        pytest.param(
             3,
             "first\nfree(): invalid pointer\n",
             "unasked",
             False,
             "exited with status 3: free(): invalid pointer",
+            marks=needs_signals,
         ),
-        (3, "", "unasked", False, "exited with status 3: no output"),
+        pytest.param(
+            3,
+            "",
+            "unasked",
+            False,
+            "exited with status 3: no output",
+            marks=needs_signals,
+        ),
         (
             1,
             "Fatal Python error: x\n\nThread 1\n",

@@ -21,6 +21,7 @@ from gpuinstall.machine.pythons import (
 )
 from gpuinstall.machine.source import Source
 from tests.lab.nobody import open_folder, run_as_nobody
+from tests.lab.skips import needs_posix, needs_sh
 
 
 @pytest.fixture
@@ -44,6 +45,7 @@ def found(home):
     return set(read_pythons(Source())) - {platform.python_version()}
 
 
+@needs_posix
 def test_pyenv_uv_and_path_interpreters_are_found(home):
     program(home / ".pyenv/versions/3.9.18/bin/python3")
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
@@ -72,6 +74,7 @@ def shim(home, version, command):
     path.write_text(f'#!/bin/sh\necho "$0" >> {home}/started\n{command}\n', "utf-8")
 
 
+@needs_sh
 def test_only_working_python_shim_is_found(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     answer = json.dumps(
@@ -87,6 +90,7 @@ def test_only_working_python_shim_is_found(home, monkeypatch):
     assert len((home / "started").read_text("utf-8").splitlines()) == 3
 
 
+@needs_sh
 def test_shim_of_a_found_version_is_not_started(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     program(home / ".asdf/versions/3.13.1/bin/python3")
@@ -101,6 +105,7 @@ def test_failing_interpreter_is_not_selected(home):
     assert find_python("3.10") is None
 
 
+@needs_sh
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -141,6 +146,7 @@ def test_python_path_selects_version_and_base_interpreter():
     assert base.exists()
 
 
+@needs_posix
 def test_link_to_a_managed_python_is_followed(home):
     program(home / "tools/versions/3.12.9/bin/python3.12")
     (home / "bin").mkdir()

@@ -38,7 +38,9 @@ from tests.unit.plan.machines import card, machine
 
 CASES = Path(__file__).with_name("cases")
 UNREAD = parse_folder(
-    ["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels"
+    ["torch-2.15.0-cp312-cp312-linux_x86_64.whl"],
+    Path("/wheels").absolute(),  # with a drive on Windows
+    "/wheels",
 )
 
 CARD_FACTS: dict[str, dict[str, Any]] = {

@@ -23,6 +23,7 @@ from gpuinstall.machine.nvidia.libraries import (
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Source
 from tests.lab.recorded import healthy, libcuda, recording
+from tests.lab.skips import needs_posix
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 H200 = {
@@ -177,6 +178,7 @@ def test_only_working_libcuda_is_accepted(tmp_path, path, init, driver):
     assert (version, read.found_via, read.libcuda == path) == driver
 
 
+@needs_posix  # CDLL(None)
 def test_missing_driver_function_is_reported(monkeypatch):
     monkeypatch.setattr(libcuda_child, "load_library", lambda: CDLL(None))
     assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == LACKING

@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS := true
 export PIP_USER := 0
 
-.PHONY: test test-only test-all test-newest torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
+.PHONY: test test-only test-all test-newest test-windows torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
 
 # Debian's Python has no venv and no pip: bootstrap.py installs the uv that creates the environment.
 DATA := $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
@@ -48,8 +48,14 @@ test-only: $(READY)
 	$(TESTS) -m "not heavy and not network"
 
 test-all: lint types $(HEAVY)
-	$(TESTS)
+	$(TESTS) -m "not windows"
 	$(MAKE) test-newest
+
+# CPython for Windows, uv.exe, and torch run on two machines of Wine, which are kept in the user's cache. WINDOWS selects tests.
+WINDOWS ?= tests/windows
+test-windows: $(READY)
+	command -v x86_64-w64-mingw32-gcc > /dev/null || .venv-dev/bin/uv pip install -q --python $(DEV) --require-hashes -r lockfiles/compiler.txt
+	$(DEV) -m pytest -q -n 2 --dist loadgroup $(WINDOWS)
 
 # The quick tests with the newest versions that pyproject.toml allows. bootstrap.py installs the pinned ones.
 test-newest: $(READY)

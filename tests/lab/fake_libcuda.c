@@ -6,7 +6,7 @@
  * - PTX is loaded as text.
  * Device memory is this process's memory. The kernel computes the same as src/gpuinstall/machine/nvidia/kernel.ptx.
  *
- * Machine: cuda, cu_init, cu_hang_s, cu_crash, start_ms (start time of each GPU for the first process).
+ * Machine: cuda, cu_init, cu_hang_s, cu_crash, cu_abort, start_ms (start time of each GPU for the first process).
  * GPU: cu_init (for every process that it is visible to), hidden_from_cuda, cuda_error, cuda_hang_s, cuda_crash,
  * compute_mode (3: one process at a time), context_mib (memory of a context), free_mib, ptx_error, launch_error,
  * wrong_result.
@@ -137,6 +137,7 @@ int cuInit(unsigned flags) {
     long refusal = lab_number(lab_machine(), "cu_init", 0);
     if (flags) return INVALID_VALUE;
     hang_or_crash(lab_machine(), "cu_hang_s", "cu_crash");
+    if (lab_number(lab_machine(), "cu_abort", 0)) abort();
     if (refusal) return (int)refusal;
     lab_start();
     enumerate();

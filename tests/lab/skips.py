@@ -5,6 +5,10 @@ from collections import Counter
 
 import pytest
 
+needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals")
+needs_sh = pytest.mark.skipif(os.name == "nt", reason="Windows runs no shell script")
+needs_posix = pytest.mark.skipif(os.name == "nt", reason="tests paths of POSIX")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Skip tests marked ``root`` for an ordinary user."""

@@ -1,0 +1,20 @@
+"""Plugin of pytest for the unit tests on a Windows machine.
+
+It replaces tests/conftest.py, whose fixtures need a Linux machine.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "windows",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    max_examples=10,
+)
+settings.load_profile("windows")
+for _name in list(os.environ):
+    if _name.startswith(("UV_", "PIP_", "LAB_")):
+        del os.environ[_name]

@@ -1,0 +1,81 @@
+"""Arguments and exit statuses of the launcher that bootstrap.py creates."""
+
+import json
+
+import pytest
+
+from tests.windows.machine import DATA, LAUNCHER
+
+SHOW = """
+import json, sys
+def main():
+    print(json.dumps(sys.argv[1:]))
+"""
+CALL = """
+import os, shutil, subprocess, sys
+os.environ["PATH"] = sys.argv[1] + os.pathsep + os.environ["PATH"]
+program = shutil.which("gpuinstall")
+sys.exit(subprocess.run([program, *sys.argv[2:]]).returncode)
+"""
+
+
+ARGUMENTS = (
+    ["einops>=0.7"],
+    ["einops<1"],
+    ["a & echo more"],
+    ["a ^ b", "^"],
+    ["%PATH%", "100%"],
+    ['say "yes"'],
+    ['a\\"b', "end\\"],
+    ["!x!", "!"],
+    ["Jörg Ä", "\N{SNOWMAN}"],
+    ["", " ", "(a) | b > c"],
+)
+
+
+@pytest.mark.parametrize("words", ARGUMENTS)
+def test_launcher_passes_arguments_unchanged(plain, project, words):
+    before = set(plain.path(project).iterdir())
+    folder = plain.path(project).parent / "modules" / "gpuinstall"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "__init__.py").touch()
+    # The launcher runs this module instead of gpuinstall.
+    (folder / "__main__.py").write_text(SHOW)
+    script = folder.parent / "call.py"
+    # The list of a Python program is also the command line of PowerShell.
+    script.write_text(CALL)
+    done = plain.run(
+        *("python", r"..\modules\call.py", f"{DATA}\\bin", *words),
+        cwd=project,
+        env={"PYTHONPATH": str(folder.parent).replace(str(plain.drive), "C:")},
+    )
+    assert json.loads(done.text) == words
+    assert set(plain.path(project).iterdir()) == before
+
+
+def test_batch_file_continues_after_a_command(plain, project):
+    batch = plain.path(project).parent / "steps.bat"
+    lines = ("@echo off", "gpuinstall --version", "echo second step", "exit /b 3")
+    batch.write_text("\r\n".join(lines))
+    path = {"WINEPATH": f"{DATA}\\bin"}
+    done = plain.run("cmd", "/c", r"..\steps.bat", cwd=project, env=path)
+    assert done.status == 3
+    assert "gpuinstall, version" in done.text
+    assert "second step" in done.text
+
+
+def test_launcher_returns_the_exit_status(plain, project):
+    done = plain.run(LAUNCHER, "run", "python", "-c", "exit(7)", cwd=project)
+    assert done.status == 7
+
+
+def test_running_launcher_can_be_replaced(plain, project):
+    sleep = "print(flush=True); import time; time.sleep(20)"
+    with plain.start(LAUNCHER, "run", "python", "-c", sleep, cwd=project) as running:
+        running.stdout.readline()
+        readme = plain.path(r"C:\gpuinstall\README.md")
+        readme.write_text(readme.read_text("utf-8") + "\nA new release.\n", "utf-8")
+        done = plain.run("python", r"C:\gpuinstall\bootstrap.py", "--version")
+        assert done.status == 0, done.text
+        assert running.poll() is None
+    assert plain.run(LAUNCHER, "--version").status == 0

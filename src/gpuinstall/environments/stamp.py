@@ -141,7 +141,7 @@ def read_boot_id() -> str:
 def _read_boot_time() -> str:
     """Return the time of the boot of Windows, or "" if it is unknown.
 
-    The time is that of the clock at the boot, which later corrections do not change.
+    Later corrections of the clock do not change it.
     """
     import ctypes
 

@@ -91,6 +91,9 @@ class Request(Value):
     Requirements that are in no file were added on the command line.
     """
 
+    no_groups: tuple[str, ...] = ()
+    """The default groups that are not installed, or ``:all:``."""
+
     extras: tuple[str, ...] = ()
     """Extras in the folder's pyproject.toml that the API requests."""
 
@@ -150,6 +153,7 @@ class Request(Value):
             managed_pythons: bool = ...,
             constraints: Texts = ...,
             files: Mapping[str, tuple[Requirement, ...]] = ...,
+            no_groups: tuple[str, ...] = ...,
             extras: str | Iterable[str] = ...,
             selected: Mapping[str, tuple[Requirement, ...]] = ...,
             revision: int = ...,

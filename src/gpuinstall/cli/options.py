@@ -28,6 +28,7 @@ from gpuinstall.base.requirement import (
     COMMAND_LINE,
     TextOrigin,
     is_url,
+    normalize_name,
     parse_requirement,
 )
 from gpuinstall.base.text import remove_logins
@@ -156,6 +157,15 @@ class CommandOptions:
     groups: tuple[str, ...] = _define_list_option(
         "--group NAME",
         "Add a dependency group of pyproject.toml.",
+    )
+    no_groups: tuple[str, ...] = _define_list_option(
+        "--no-group NAME",
+        "Omit a dependency group of pyproject.toml.",
+    )
+    no_default_groups: bool = _define_option(
+        "--no-default-groups",
+        "Omit uv's default groups.",
+        envvar="UV_NO_DEFAULT_GROUPS",
     )
     extras: tuple[str, ...] = _define_list_option(
         "--extra NAME", "Add an extra of pyproject.toml."
@@ -421,6 +431,7 @@ class CommandOptions:
             backend=backend,
             places=places,
             gpus=gpus,
+            no_groups=self._omitted_groups,
             targets=self.targets,
             relax=self.relax,
             sourcing=self.sourcing,
@@ -442,6 +453,12 @@ class CommandOptions:
             base_python=base,
             command_folder=self.command_folder,
         )
+
+    @property
+    def _omitted_groups(self) -> tuple[str, ...]:
+        """The normalized names of ``--no-group``, or ``:all:``."""
+        names = tuple(map(normalize_name, self.no_groups))
+        return (*names, ":all:") if self.no_default_groups else names
 
     def packages_to_upgrade(self) -> list[str]:
         """Return the packages given by ``--upgrade-package``.
@@ -466,7 +483,9 @@ class CommandOptions:
         from gpuinstall.sources import read_sources
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
-        groups = map(group_path, self.groups)
+        # As in uv, --no-group takes precedence.
+        omitted = {group_path(name) for name in self._omitted_groups}
+        groups = (name for name in map(group_path, self.groups) if name not in omitted)
         extras = map(extra_path, self.extras)
         names = (*self.requirement_files, *more, *groups, *extras)
         read = partial(_read_stream, offline=self.offline)
@@ -538,6 +557,8 @@ REQUEST_OPTIONS = (
     "editables",
     "constraints",
     "groups",
+    "no_groups",
+    "no_default_groups",
     "extras",
     "indexes",
     "default_index",

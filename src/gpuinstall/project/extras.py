@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import Advice, make_command
@@ -9,12 +10,13 @@ from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
+from gpuinstall.lock.request.declaration import find_parts
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import TEAM_LOCKS, find_locked_versions
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.sources.provenance import format_recorded_sources
-from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
+from gpuinstall.sources.requirements_file import PROJECT, Part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,14 +36,13 @@ def find_requested_parts(declaration: Declaration, request: Request) -> frozense
     Raises:
         UsageError: Two requested extras or groups conflict.
     """
-    names = (split_part(name) for name in (*request.files, *request.selected))
-    parts = {part for file, part in names if part and file == PROJECT}
+    parts = {*find_parts((*request.files, *request.selected))}
     parts.update(declaration.default_parts)
     for one in request.requirements:
         if one.path in {".", "./"}:
             parts.update(Part("extra", extra) for extra in one.extras)
-    for members in declaration.alternatives:
-        excluded = [one.part for one in members if one.part in parts]
+    for members in declaration.conflicts:
+        excluded = [part for part in members if part in parts]
         if len(excluded) > 1:
             shown = " and ".join(f"the {part.kind} {part.name}" for part in excluded)
             raise UsageError(
@@ -66,6 +67,11 @@ def report_omitted(
     if parts:
         options = ", ".join(map(str, parts))
         reporter.step("Extras", f"not selected in {PROJECT}: {options}")
+    for part in declaration.outranked:
+        rivals = chain(*(one for one in declaration.conflicts if part in one))
+        selected = " and ".join(str(one) for one in rivals if one in requested)
+        message = f"{part.name} of default-groups omitted, because it conflicts with {selected}"
+        reporter.step("Groups", message)
 
 
 def list_locked_versions(

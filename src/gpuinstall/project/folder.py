@@ -17,6 +17,7 @@ from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     Declaration,
+    SelectedParts,
     group_files_by_path,
     read_declaration,
     read_inputs,
@@ -151,14 +152,15 @@ def read_contents(
     Raises:
         UsageError: A file is malformed.
     """
-    declaration = read_declaration(folder, config.requirements, no_sources)
     # A change that was interrupted may have written only one of both.
     is_unfinished = paths.has_unfinished_change()
     own = None if is_unfinished else read_environment_lock(paths.venv)
     locks = read_folder_locks(paths.folder, own)
     requested = group_files_by_path(settings.files, paths.folder)
-    replaced = _find_replaced_parts(declaration, requested)
-    recorded = remove_files(combine_recorded_requests(locks), replaced)
+    recorded = combine_recorded_requests(locks)
+    selected = SelectedParts.from_files(settings.request, recorded, requested)
+    declaration = read_declaration(folder, config.requirements, no_sources, selected)
+    recorded = remove_files(recorded, {part.path for part in declaration.replaced})
     files = declaration.files
     files |= _reread_files(
         recorded,
@@ -221,18 +223,6 @@ def _read_environments(folder: Path) -> tuple[Marker, ...]:
             with convert_content_errors(file, "config-malformed"):
                 return tuple(map(parse_standard_marker, texts))
     return ()
-
-
-def _find_replaced_parts(
-    declaration: Declaration, requested: Collection[str]
-) -> set[str]:
-    """Return the extras and groups that conflict with requested ones."""
-    replaced = set[str]()
-    for members in declaration.alternatives:
-        names = {member.part.path for member in members}
-        if not names.isdisjoint(requested):
-            replaced |= names - set(requested)
-    return replaced
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:

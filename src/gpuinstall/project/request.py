@@ -87,6 +87,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     else:
         request = update_request(recorded, contents.files, words.lines, files)
         request = remove_packages(request, settings.without)
+        request = replace(request, no_groups=contents.declaration.no_groups)
         if not quiet:
             _report_files(project, request)
     return _complete_request(
@@ -189,6 +190,7 @@ def _complete_request(
         constraints=listed.constraints + project.sources.limits,
         files=listed.files,
         revision=listed.revision,
+        no_groups=listed.no_groups,
         preferred_pythons=project.preferred_pythons,
         managed_pythons=request.managed_pythons and not request.sourcing.offline,
         build_files_digest=_hash_build_files(

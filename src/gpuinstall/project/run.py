@@ -28,6 +28,7 @@ from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.environments.environment import is_vacant, read_marker
 from gpuinstall.environments.records import find_recorded_project, was_created_here
 from gpuinstall.lock.request.declaration import (
+    find_parts,
     group_files_by_path,
     has_lock_or_request,
 )
@@ -242,10 +243,8 @@ def read_project(
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
     offline = settings.request.sourcing.offline
-    parts = [part for file, part in map(split_part, settings.files) if file == PROJECT]
-    config = read_config(
-        folder, [one.name for one in parts if one and one.kind == "group"]
-    )
+    groups = [one.name for one in find_parts(settings.files) if one.kind == "group"]
+    config = read_config(folder, groups)
     sources = _read_configured_sources(settings, folder, config)
     with fetch_included_files(reporter, offline=offline):
         contents = read_contents(

@@ -186,7 +186,7 @@ def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
     listener = Listener()
     read().explain_ignored_settings(listener)
     assert listener.steps == [
-        "Ignored UV_NO_DEV: set default-groups = [] in [tool.uv]",
+        "Ignored UV_NO_DEV: use --no-group",
         "Ignored PIP_CONSTRAINT: use -c FILE",
         "Index PIP_NO_INDEX: the default index and PyTorch's index are not used",
     ]

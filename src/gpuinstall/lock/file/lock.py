@@ -128,6 +128,9 @@ class Record(Value):
     selected_extras: Mapping[str, tuple[str, ...]] = {}
     """The requirements in each selected extra or group."""
 
+    no_groups: tuple[str, ...] = ()
+    """The default groups that the user omits, or ``:all:``."""
+
     contents_digest: str = ""
     """The digest of the other lock file contents, to detect manual edits."""
 
@@ -161,6 +164,7 @@ class Record(Value):
                 name: tuple(one.line for one in lines)
                 for name, lines in request.selected.items()
             },
+            no_groups=request.no_groups,
         )
 
     def to_table(self) -> dict[str, Any]:
@@ -197,6 +201,7 @@ class Record(Value):
             sources=self.sources,
             files=files,
             revision=self.request_revision,
+            no_groups=self.no_groups,
         )
 
 

@@ -22,6 +22,7 @@ from gpuinstall.base.files import (
     parse_toml,
 )
 from gpuinstall.base.owners import is_adoptable
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -80,6 +81,75 @@ _EXPORT = "# From pylock."
 """The start of a file that ``gpuinstall export`` wrote."""
 
 
+class SelectedParts(Value):
+    """The extras and groups that the user selects and omits."""
+
+    typed: frozenset[Part] = frozenset()
+    """The extras and groups in this command's options."""
+
+    recorded: frozenset[Part] = frozenset()
+    """The extras and groups of earlier commands."""
+
+    omitted: frozenset[str] = frozenset()
+    """The groups that this command omits."""
+
+    no_groups: tuple[str, ...] = ()
+    """The groups that this command or an earlier one omits, or ``:all:``."""
+
+    @classmethod
+    def from_files(
+        cls, typed: Request, recorded: Request, files: Iterable[str]
+    ) -> SelectedParts:
+        """Combine the options of this command with the request of the locks.
+
+        Args:
+            typed: The request of this command.
+            recorded: The request of the locks.
+            files: The files, extras, and groups of this command, by path.
+        """
+        parts = find_parts(files)
+        groups = {part.name for part in parts if part.kind == "group"}
+        earlier = (name for name in recorded.no_groups if name not in groups)
+        names = tuple(dict.fromkeys((*typed.no_groups, *earlier)))
+        omitted = frozenset(typed.no_groups) - {":all:"}
+        return cls(parts, find_parts(recorded.files), omitted, names)
+
+    def find_replaced(self, conflicts: Iterable[Collection[Part]]) -> frozenset[Part]:
+        """Return the recorded parts that this command omits or replaces.
+
+        Args:
+            conflicts: The sets of conflicting extras and groups.
+        """
+        omitted = {Part("group", name) for name in self.no_groups}
+        others = (_find_others(members, self.typed) for members in conflicts)
+        return self.recorded & omitted.union(*others)
+
+    def find_outranked(self, conflicts: Iterable[Collection[Part]]) -> frozenset[Part]:
+        """Return the parts that conflict with selected ones.
+
+        Args:
+            conflicts: The sets of conflicting extras and groups.
+        """
+        sets = [*conflicts]
+        selected = self.typed | (self.recorded - self.find_replaced(sets))
+        return frozenset().union(*(_find_others(one, selected) for one in sets))
+
+
+NO_PARTS = SelectedParts()
+
+
+def find_parts(names: Iterable[str]) -> frozenset[Part]:
+    """Return the extras and groups of pyproject.toml among files."""
+    parts = map(split_part, names)
+    return frozenset(part for file, part in parts if part and file == PROJECT)
+
+
+def _find_others(members: Collection[Part], selected: Collection[Part]) -> set[Part]:
+    """Return the members of a conflict that a selected member excludes."""
+    others = {one for one in members if one not in selected}
+    return others if len(others) < len(members) else set()
+
+
 class Declaration(Value):
     """The request that the files in a folder declare."""
 
@@ -92,6 +162,14 @@ class Declaration(Value):
     """The unsupported files, each with the command that exports it."""
     default_parts: tuple[Part, ...] = ()
     """The dependency groups that ``listed`` includes."""
+    outranked: tuple[Part, ...] = ()
+    """The default groups that conflict with a selected extra or group."""
+    no_groups: tuple[str, ...] = ()
+    """The default groups that the user omits, or ``:all:``."""
+    replaced: frozenset[Part] = frozenset()
+    """The recorded extras and groups that this command omits or replaces."""
+    conflicts: tuple[tuple[Part, ...], ...] = ()
+    """The sets of conflicting extras and groups."""
     alternatives: tuple[tuple[PartContents, ...], ...] = ()
     """Sets of conflicting extras and groups. One of each set is selected."""
     omitted: tuple[PartContents, ...] = ()
@@ -122,6 +200,7 @@ def read_declaration(
     folder: Path,
     configured: Sequence[Requirement] = (),
     no_sources: Collection[str] = (),
+    selected: SelectedParts = NO_PARTS,
 ) -> Declaration:
     """Return the request of a folder's project or first requirements file.
 
@@ -129,6 +208,7 @@ def read_declaration(
         folder: The folder with the files.
         configured: The requirements in its settings, which replace the project's.
         no_sources: The packages without a source, or ``:all:``.
+        selected: The extras and groups that the user selects and omits.
 
     Raises:
         UsageError: A file is malformed.
@@ -142,7 +222,7 @@ def read_declaration(
             if configured:
                 declared = Declaration(listed=project.locate(configured))
             else:
-                declared = declare_project(project)
+                declared = declare_project(project, selected)
     if not configured:
         declared = _add_requirements_file(declared, project, folder)
     unread = {
@@ -151,6 +231,7 @@ def read_declaration(
     tools = RequirementsFile.from_lines((), _read_tool_settings(folder))
     return replace(
         declared,
+        no_groups=selected.no_groups,
         listed=declared.listed | tools,
         unread=unread | {**declared.unread},
     )
@@ -364,16 +445,30 @@ def _relocate_requirements(
     )
 
 
-def declare_project(project: ProjectFile) -> Declaration:
+def declare_project(
+    project: ProjectFile, selected: SelectedParts = NO_PARTS
+) -> Declaration:
     """Return the dependencies of ``[project]`` and of the default groups.
 
     Packages with a URL or path in uv's sources have that location.
+
+    Args:
+        project: The pyproject.toml.
+        selected: The extras and groups that the user selects and omits.
 
     Raises:
         UsageError: The dependencies are malformed.
     """
     with convert_content_errors(project.path, "config-malformed"):
-        parts = project.find_default_groups()
+        _check_omitted_groups(selected.omitted, project)
+        conflicts = project.find_conflicts()
+        defaults = [
+            part
+            for part in project.find_default_groups()
+            if {part.name, ":all:"}.isdisjoint(selected.no_groups)
+        ]
+        outranked = selected.find_outranked(conflicts)
+        parts = tuple(part for part in defaults if part not in outranked)
         key = "[tool.uv] default-groups"
         groups = (project.requirements(part, key) for part in parts)
         written = chain(project.dependencies(), *groups)
@@ -385,9 +480,24 @@ def declare_project(project: ProjectFile) -> Declaration:
         listed=listed,
         project_file=PROJECT if project.is_package else "",
         default_parts=parts,
+        outranked=tuple(part for part in defaults if part in outranked),
+        replaced=selected.find_replaced(conflicts),
+        conflicts=conflicts,
         alternatives=alternatives,
         omitted=omitted,
     )
+
+
+def _check_omitted_groups(names: Iterable[str], project: ProjectFile) -> None:
+    """Raise UsageError if the project has no group of such a name."""
+    for name in names:
+        if name not in project.group_names:
+            options = [f"--no-group {group}" for group in sorted(project.group_names)]
+            raise UsageError(
+                "group-unknown",
+                f"{project.path} has no group named {name}",
+                hint=f"Use {' or '.join(options)}" if options else None,
+            )
 
 
 def find_project_folder(start: Path) -> Path:

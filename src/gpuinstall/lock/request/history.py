@@ -165,6 +165,7 @@ def increment_revision(request: Request, recorded: Request) -> Request:
     before = Record.from_request(replace(recorded, sources=request.sources))
     changes = compare_requests(before, Record.from_request(request))
     is_changed = bool(changes.requirements or changes.limits)
+    is_changed = is_changed or request.no_groups != recorded.no_groups
     return replace(request, revision=recorded.revision + is_changed)
 
 
@@ -194,6 +195,7 @@ def combine_recorded_requests(locks: FolderLocks) -> Request:
         constraints=remove_duplicates(constraints),
         sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
         files=dict(chain.from_iterable(files)),
+        no_groups=tuple(dict.fromkeys(chain(*(one.no_groups for one in newest)))),
         revision=revision,
     )
 

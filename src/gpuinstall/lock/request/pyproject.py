@@ -302,13 +302,8 @@ class ProjectFile(Value):
                     required = self.requirements(Part("extra", extra), key)
                     yield from self.expand_own_extras(required, seen)
 
-    def find_alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
-        """Return the conflicting extras and groups.
-
-        Returns:
-            Each set of ``[tool.uv] conflicts``, without extras and groups that require
-            no torch-family package.
-        """
+    def find_conflicts(self) -> tuple[tuple[Part, ...], ...]:
+        """Return the project's parts in each set of uv's ``conflicts``."""
         sets = dict[tuple[Part, ...], None]()
         for declared in self.uv.get("conflicts", ()):
             parts = [
@@ -317,9 +312,18 @@ class ProjectFile(Value):
                 if normalize_name(row.get("package", self.own_name)) == self.own_name
             ]
             sets[tuple(filter(None, parts))] = None
+        return tuple(sets)
+
+    def find_alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
+        """Return the conflicting extras and groups.
+
+        Returns:
+            Each set of ``[tool.uv] conflicts``, without extras and groups that require
+            no torch-family package.
+        """
         located = cache(self._add_sources)
         alternatives = []
-        for one in sets:
+        for one in self.find_conflicts():
             members = [member.part for member in self._find_parts_with_family(one)]
             if members:
                 alternatives.append(tuple(map(located, members)))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
+CMD_NOTE = "   & rem "
+"""The separator in cmd, which has no other comment after a command."""
 PROGRAM = "gpuinstall"
 _PARTS = {"-r", "--requirements", "-e", "--editable", "--group", "--extra"}
 """Options that request packages."""
@@ -78,10 +80,13 @@ class Advice(Value):
             line = f"export {name}={quote_word(value, shell)}"
             if shell == "powershell":
                 line = f"$env:{name} = {quote_literal(value, shell)}"
+            elif shell == "cmd":
+                line = f'set "{name}={value}"'
         if self.place:
             then = ";" if shell == "powershell" else " &&"
-            line = f"cd {quote_word(self.place, shell)}{then} {line}"
-        return redact(line) + self._add_note(NOTE)
+            change = "cd /d" if shell == "cmd" else "cd"
+            line = f"{change} {quote_word(self.place, shell)}{then} {line}"
+        return redact(line) + self._add_note(CMD_NOTE if shell == "cmd" else NOTE)
 
     def _add_note(self, separator: str) -> str:
         return f"{separator}{self.note}" if self.note else ""

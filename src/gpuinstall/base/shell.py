@@ -1,4 +1,4 @@
-"""Quote words and commands for POSIX shells and PowerShell."""
+"""Quote words and commands for POSIX shells, PowerShell, and cmd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuinstall.base.text import sanitize
 if TYPE_CHECKING:
     from pathlib import Path
 
-ShellName = Literal["sh", "powershell"]
+ShellName = Literal["sh", "powershell", "cmd"]
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
@@ -30,7 +30,7 @@ def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
     text = str(word)
     if shell is None:
         shell = "powershell" if sys.platform == "win32" else "sh"
-    plain = _PLAIN_ON_WINDOWS if shell == "powershell" else _PLAIN
+    plain = _PLAIN if shell == "sh" else _PLAIN_ON_WINDOWS
     return text if re.fullmatch(plain, text) else quote_literal(sanitize(text), shell)
 
 
@@ -41,6 +41,9 @@ def quote_literal(word: Path | str, shell: ShellName) -> str:
         # PowerShell also accepts typographic quotes.
         doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
         return f"'{doubled}'"
+    if shell == "cmd":
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"'
     # shlex.quote writes =ls without quotes, which zsh expands.
     escaped = text.replace("'", r"'\''")
     return f"'{escaped}'"
@@ -62,10 +65,10 @@ def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     folder = "\\Scripts\\" if windows else "/bin/"
     if shell == "sh":
         return f". {quote_word(f'{venv}{folder}activate', shell)}"
-    path = f"{venv}{folder}activate.ps1"
+    path = f"{venv}{folder}activate.{'bat' if shell == 'cmd' else 'ps1'}"
     file = quote_word(path, shell)
     # PowerShell prints a quoted word instead of running it.
-    return file if file == path else f"& {file}"
+    return file if file == path or shell == "cmd" else f"& {file}"
 
 
 def format_path_command(folder: str, shell: ShellName) -> str:
@@ -74,4 +77,6 @@ def format_path_command(folder: str, shell: ShellName) -> str:
         # PowerShell would run a word without quotes.
         word = quote_literal(folder, shell)
         return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"
+    if shell == "cmd":
+        return f'set "PATH={folder};%PATH%"'
     return f"export PATH={quote_word(folder, shell)}:$PATH"

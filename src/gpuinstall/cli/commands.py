@@ -14,11 +14,19 @@ from gpuinstall.base.text import sanitize
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import click
 
     from gpuinstall.base.advice import Hint
     from gpuinstall.base.shell import ShellName
 
+_WINDOWS_SHELLS: Mapping[str, ShellName] = {
+    "cmd.exe": "cmd",
+    "powershell.exe": "powershell",
+    "pwsh.exe": "powershell",
+}
+"""The shells of Windows by the names of their programs."""
 COMMAND_GROUPS = {
     "Every day": {
         "install": (
@@ -111,5 +119,14 @@ def find_tool_folder() -> Path | None:
 
 
 def detect_shell() -> ShellName:
-    """Return the user's shell, which is PowerShell if PSModulePath is set."""
-    return "powershell" if os.name == "nt" or "PSModulePath" in os.environ else "sh"
+    """Return the user's shell.
+
+    On Windows, the nearest parent process that is a shell decides. Elsewhere, the shell is
+    PowerShell if PSModulePath is set.
+    """
+    if os.name == "nt":
+        from gpuinstall.base.windows import list_parent_programs
+
+        shells = (_WINDOWS_SHELLS.get(name) for name in list_parent_programs())
+        return next(filter(None, shells), "powershell")
+    return "powershell" if "PSModulePath" in os.environ else "sh"

@@ -14,7 +14,6 @@ from gpuinstall.base.advice import (
     PROGRAM,
     Advice,
     ShellText,
-    make_shell_line,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
@@ -46,8 +45,10 @@ def make_path_command() -> str | None:
     shell = detect_shell()
     profiles = {"bash": "~/.bashrc", "zsh": "~/.zshrc"}
     user_shell = Path(os.environ.get("SHELL", "")).name
-    profile = profiles.get(user_shell, "~/.profile") if shell == "sh" else "$PROFILE"
     line = format_path_command(folder, shell)
+    if shell == "cmd":
+        return line  # cmd has no comments and no profile
+    profile = profiles.get(user_shell, "~/.profile") if shell == "sh" else "$PROFILE"
     return f"{line}{NOTE}also add it to {profile}"
 
 
@@ -81,7 +82,10 @@ def _uninstall(options: CommandOptions) -> Outcome:
             ),
         )
         if home:
-            hint = (make_shell_line(f'rmdir /s /q "{home}"'),)
+            hint = (Advice("rmdir", ("/s", "/q", str(home))),)
+            if detect_shell() == "powershell":
+                remove = ("-Recurse", "-Force", str(home))
+                hint = (Advice("Remove-Item", remove),)
         raise UsageError(
             "uninstall-elsewhere",
             "this installation of gpuinstall cannot remove itself",

@@ -51,11 +51,12 @@ def gpu():
 def project(plain):
     """A project with torch, whose environment bootstrap.py created."""
     folder = f"{HOME}\\a b"
-    done = plain.run(
-        *("python", r"C:\gpuinstall\bootstrap.py", "install", "torch", "einops>=0.7"),
-        cwd=folder,
-        env={"UV_FIND_LINKS": WHEELS},
-    )
+    install = (r"C:\gpuinstall\bootstrap.py", "install", "torch", "einops>=0.7")
+    env = {"UV_FIND_LINKS": WHEELS}
+    done = plain.run("python", *install, cwd=folder, env=env)
+    if "Sharing violation" in done.text:
+        # In Wine, uv sometimes cannot rename a folder of its cache that it has written.
+        done = plain.run("python", *install, cwd=folder, env=env)
     assert done.status == 0, done.text
     return folder
 

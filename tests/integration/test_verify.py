@@ -104,7 +104,7 @@ def test_torch_py_in_working_directory_is_reported(verify, tmp_path, monkeypatch
         for check in verify({}, requested=()).devices[0].checks
         if check.status == "failed"
     )
-    assert (fault.name, fault.id, fault.fixes) == (
+    assert (fault.name, fault.id, tuple(map(str, fault.fixes))) == (
         "surroundings",
         "F46",
         (f"mv {other} {other}.away",),

@@ -198,6 +198,23 @@ def find_named_python(name: str) -> Path | None:
     return Path(program).absolute() if program else None
 
 
+def read_active_python() -> str | None:
+    """Return the version of the interpreter that the user runs, if known.
+
+    It is ``python3`` on PATH (Windows: ``python``), which an active environment replaces.
+    """
+    program = find_named_python("python" if sys.platform == "win32" else "python3")
+    if program is None or not _is_safe_to_start(program):
+        return None
+    version = _parse_path_version(program)
+    if version:
+        return version
+    python = start_python(program)
+    if isinstance(python, Python) and python.is_standard_release:
+        return python.version
+    return None
+
+
 def read_pythons(source: Source) -> tuple[str, ...]:
     """Return the Python versions on this machine, oldest first.
 
@@ -272,11 +289,17 @@ def _is_shims_folder(folder: Path) -> bool:
 
 def _find_path_interpreters() -> Iterator[Path]:
     for folder in _read_path_folders():
-        # Apple's stub opens a window if the developer tools are missing.
-        if sys.platform != "darwin" or folder != Path("/usr/bin"):
-            for name in Source().names(str(folder), "python"):
-                if re.fullmatch(_NAME, name):
-                    yield folder / name
+        for name in Source().names(str(folder), "python"):
+            if re.fullmatch(_NAME, name) and _is_safe_to_start(folder / name):
+                yield folder / name
+
+
+def _is_safe_to_start(program: Path) -> bool:
+    """Return whether an interpreter can be started without a window.
+
+    Apple's stub opens one if the developer tools are missing.
+    """
+    return sys.platform != "darwin" or program.parent != Path("/usr/bin")
 
 
 def _read_path_folders() -> list[Path]:

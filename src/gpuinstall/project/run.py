@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from itertools import chain
-from os.path import exists, isdir
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,8 +268,9 @@ def read_project(
     if settings.machine and machine.os == "linux" and not machine.glibc:
         machine = replace(machine, glibc=contents.glibc)
     request = settings.request
-    running = () if settings.machine else (RUNNING_PYTHON,)
-    pythons = request.preferred_pythons + running
+    pythons = request.preferred_pythons
+    if not settings.machine:
+        pythons = (*_find_active_python(request, paths), *pythons, RUNNING_PYTHON)
     python = request.python or config.python
     preferred = replace(request, python=python, preferred_pythons=pythons)
     local = [one.path for one in request.requirements if one.path and not one.editable]
@@ -298,6 +299,15 @@ def read_project(
         markers=create_marker_values(preferred, machine, catalog),
         open_session=open_once,
     )
+
+
+def _find_active_python(request: Request, paths: EnvironmentPaths) -> tuple[str, ...]:
+    """Return the version of the user's Python for a new environment."""
+    if request.python or isfile(paths.venv / "pyvenv.cfg"):
+        return ()
+    from gpuinstall.machine.pythons import read_active_python  # slow to import
+
+    return tuple(filter(None, [read_active_python()]))
 
 
 @contextmanager

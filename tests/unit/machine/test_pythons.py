@@ -8,18 +8,22 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
+from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.machine import pythons
 from gpuinstall.machine.pythons import (
     Python,
     drop_redundant_minors,
     find_python,
+    read_active_python,
     read_pythons,
     select_base_python,
     start_python,
 )
 from gpuinstall.machine.source import Source
+from gpuinstall.project import open_project
 from tests.lab.nobody import open_folder, run_as_nobody
 from tests.lab.skips import needs_posix, needs_sh
 
@@ -51,6 +55,29 @@ def test_pyenv_uv_and_path_interpreters_are_found(home):
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
     program(home / "bin/python3.10")
     assert {"3.9.18", "3.13.1", "3.10"} <= found(home)
+
+
+def test_active_python_is_the_first_on_path(home):
+    assert read_active_python() is None
+    program(home / "versions" / "3.13.1" / "bin" / "python3")
+    (home / "bin").mkdir()
+    (home / "bin" / "python3").symlink_to(home / "versions/3.13.1/bin/python3")
+    assert read_active_python() == "3.13.1"
+    (home / "bin" / "python3").unlink()
+    (home / "bin" / "python3").symlink_to(sys.executable)
+    assert read_active_python() == platform.python_version()
+
+
+def test_new_environment_prefers_the_active_python(home):
+    program(home / "bin" / "python3.13")
+    (home / "bin" / "python3").symlink_to("python3.13")
+    machine = Machine("linux", "x86_64")
+    with open_project(home, here=machine) as project:
+        assert project.preferred_pythons == ("3.13", RUNNING_PYTHON)
+    (home / ".venv").mkdir()
+    (home / ".venv" / "pyvenv.cfg").touch()
+    with open_project(home, here=machine) as project:
+        assert project.preferred_pythons == (RUNNING_PYTHON,)
 
 
 @pytest.mark.root

@@ -194,14 +194,16 @@ def test_containers_share_a_volume_without_conflicts(project):
 
 PRIVATE_LOCKS = """
 import fcntl, runpy, sys
+from gpuinstall.environments import running
 fcntl.flock = lambda *_: None
+running.read_file_system_type = lambda _folder: "nfs4"
 sys.argv[:] = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def on_host(name, boot=None):
-    """Return the command for a host that sees no locks of other hosts."""
+    """Return the command for a host that sees no NFS locks of other hosts."""
     lines = [f"hostname {name}"]
     if boot:
         lines.append(f"mount --bind {boot} /proc/sys/kernel/random/boot_id")

@@ -53,22 +53,41 @@ def find_mounts(folder: Path) -> frozenset[str]:
 
     A disk, a folder, or a single file can be mounted.
     """
-    table = ""
-    # A container or chroot may have no /proc.
-    with suppress(OSError):
-        table = _MOUNTS.read_text("utf-8", "surrogateescape")
-    if not table:
+    mounts = _read_mounts()
+    if not mounts:
         folders = (path for path, _, _ in os.walk(folder))
         return frozenset(filter(os.path.ismount, folders))
     # Only the kernel's table lists bind mounts of the same file system.
     real = os.path.realpath(folder)
     below = set()
-    for line in table.splitlines():
-        escaped = line.split(" ")[4]
-        place = re.sub(_OCTAL, lambda code: chr(int(code[1], 8)), escaped)
+    for place in mounts:
         if place == real or place.startswith(f"{real}/"):
             below.add(f"{folder}{place[len(real) :]}")
     return frozenset(below)
+
+
+def _read_mounts() -> dict[str, str]:
+    """Return the types of the mounted file systems by mount point."""
+    table = ""
+    # A container or chroot may have no /proc.
+    with suppress(OSError):
+        table = _MOUNTS.read_text("utf-8", "surrogateescape")
+    mounts = {}
+    for line in table.splitlines():
+        mount, _, system = line.partition(" - ")
+        escaped = mount.split(" ")[4]
+        place = re.sub(_OCTAL, lambda code: chr(int(code[1], 8)), escaped)
+        mounts[place] = system.partition(" ")[0]
+    return mounts
+
+
+def read_file_system_type(folder: Path) -> str:
+    """Return the type of the file system that contains a folder, or ""."""
+    mounts = _read_mounts()
+    real = Path(os.path.realpath(folder))
+    return next(
+        (mounts[str(one)] for one in (real, *real.parents) if str(one) in mounts), ""
+    )
 
 
 def is_mount(folder: Path) -> bool:

@@ -16,11 +16,31 @@ from pathlib import Path
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
 from gpuinstall.base.files import read_json
+from gpuinstall.base.removal import read_file_system_type
 from gpuinstall.base.values import Value
 from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
 ABANDONED_S = 600
 """The seconds after which an untouched file belongs to no running command."""
+_LOCAL = {
+    "bcachefs",
+    "btrfs",
+    "exfat",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "jfs",
+    "ntfs3",
+    "overlay",
+    "ramfs",
+    "reiserfs",
+    "tmpfs",
+    "vfat",
+    "xfs",
+    "zfs",
+}
+"""The types of file systems that only one machine mounts."""
 
 
 class Owner(Value):
@@ -62,7 +82,8 @@ def find_running_owner(
 ) -> Owner | None:
     """Return the process that may still be changing an environment, if any.
 
-    Locks of other hosts may be invisible, but a running command touches its files.
+    On a local file system, the lock decides. Locks of other hosts may be invisible, but a
+    running command touches its files.
 
     Args:
         place: The environment.
@@ -76,7 +97,8 @@ def find_running_owner(
     is_new = now_ns - read_touched(place) < ABANDONED_S * 10**9
     if owner.boot != here.boot:
         # Virtual machines may have the same name.
-        may_run = is_new
+        is_alone = is_locked and read_file_system_type(place.work) in _LOCAL
+        may_run = is_new and not is_alone
     elif owner.start and owner.namespace == here.namespace:
         may_run = _read_start(owner.pid) == owner.start
     else:

@@ -203,6 +203,7 @@ def write_owner(place, owner, age=0.0):
 def private_locks(monkeypatch):
     """Simulate hosts that do not see each other's locks."""
     monkeypatch.setattr(locks, "try_lock", lambda _descriptor: True)
+    monkeypatch.setattr(running, "read_file_system_type", lambda _folder: "nfs4")
 
 
 PARENT = {"pid": os.getppid(), "start": running._read_start(os.getppid())}
@@ -224,6 +225,29 @@ def test_command_with_an_invisible_lock_is_not_disturbed(place, facts):
         assert (place.staging / "file").exists()
 
 
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "overlay", "tmpfs"])
+def test_killed_command_is_recovered_after_a_restart(place, monkeypatch, kind):
+    monkeypatch.setattr(running, "read_file_system_type", lambda _folder: kind)
+    owner = replace(Owner.here(), boot="another")
+    write_files(place.work, "owner", text=owner.to_json())
+    with environment_lock(place, Reporter(), wait=0):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "9p", ""])
+def test_change_on_a_shared_file_system_is_kept(place, monkeypatch, kind):
+    monkeypatch.setattr(running, "read_file_system_type", lambda _folder: kind)
+    owner = replace(Owner.here(), boot="another")
+    write_files(place.current_change, "journal.json")
+    write_files(place.work, "owner", text=owner.to_json())
+    with (
+        pytest.raises(UsageError, match="being changed by"),
+        environment_lock(place, Reporter(), wait=0),
+    ):
+        pass
+    assert place.current_change.exists()
+
+
 def test_killed_command_of_another_container_is_recovered(place):
     owner = replace(Owner.here(), host="elsewhere", namespace="another")
     write_files(place.work, "owner", text=owner.to_json())
@@ -231,6 +255,7 @@ def test_killed_command_of_another_container_is_recovered(place):
         pass
 
 
+@pytest.mark.usefixtures("private_locks")
 def test_host_whose_clock_is_ahead_keeps_a_change(place, monkeypatch):
     owner = replace(Owner.here(), host="node7", boot="another")
     write_files(place.current_change, "journal.json")

@@ -1061,6 +1061,7 @@ def age_journal(place, seconds):
 
 @pytest.mark.parametrize("host", ["node7", platform.node()])
 def test_recent_change_by_another_host_is_reported(place, monkeypatch, host):
+    monkeypatch.setattr(running, "read_file_system_type", lambda _folder: "nfs4")
     before = tree(place)
     begun(place)
     begun_by(place, host=host, boot="another one")

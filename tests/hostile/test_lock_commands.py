@@ -106,5 +106,5 @@ def test_user_requirement_allows_path_outside_project(here, tmp_path):
     done = here.run("sync", "--target", "cpu")
 
     assert refused.status == 6
-    assert "Add --wheels" in refused.err
+    assert "use sync --wheels" in refused.err
     assert done.ok, done.err

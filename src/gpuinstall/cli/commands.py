@@ -96,11 +96,13 @@ def format_hint(hint: Hint) -> str:
 def _locate_program(name: str) -> str:
     from shutil import which  # slow to import: it loads decompressors
 
-    from gpuinstall.base.uv import uv
-
     if name not in {PROGRAM, "uv"} or which(name):
         return name
-    return str(find_command_file() if name == PROGRAM else uv())
+    if name == PROGRAM:
+        return str(find_command_file())
+    from gpuinstall.base.uv import uv
+
+    return str(uv())
 
 
 def find_command_file() -> Path:

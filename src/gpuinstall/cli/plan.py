@@ -14,9 +14,9 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED
+from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
@@ -179,11 +179,7 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     )
     for reason in plan.reasons:
         terminal.print_line(f"  {reason.message}")
-    terminal.print_line(f"  index  {choice.index or 'the default index'}")
-    if len(choice.requirements) > 1:
-        terminal.print_line(
-            f"  with   {join_names([*map(str, choice.requirements[1:])])}"
-        )
+    terminal.print_line(f"  run    {format_hint(choice.command)}")
     if plan.rejected:
         terminal.print_line(
             f"  more   --all shows the {len(plan.rejected)} rejected builds"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gpuinstall.base.advice import Hint, list_commands
+from gpuinstall.base.advice import Advice, Hint, list_commands
 from gpuinstall.base.codec import write
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding, Reason, Rejection
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import Requirement, is_http_url
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.catalog import Build
 
@@ -72,6 +72,20 @@ class Choice(Value):
 
     requirements: tuple[Requirement, ...]
     """The requirements to install, with torch and known companions pinned."""
+
+    @property
+    def command(self) -> Advice:
+        """The command with which uv installs the requirements."""
+        place: tuple[str, ...] = ()
+        if self.index:
+            place = (
+                "--index" if is_http_url(self.index) else "--find-links",
+                self.index,
+            )
+        words = []
+        for one in self.requirements:
+            words += ["-e", one.url or ""] if one.editable else [str(one)]
+        return Advice("uv", ("pip", "install", *words, *place))
 
 
 class ProgramConstraints(Value):
@@ -182,6 +196,7 @@ def _create_document(outcome: Plan | Rejected) -> dict[str, Any]:
             "index": choice.index,
             "python": choice.python,
             "requirements": list(map(str, choice.requirements)),
+            "command": str(choice.command),
         }
     return {
         "schema": PLAN_DOCUMENT,

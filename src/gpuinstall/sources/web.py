@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gpuinstall.base.advice import make_change
 from gpuinstall.base.cache import HostCache, JsonCache
 from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.files import own_cache_folder, read_document
@@ -90,7 +91,8 @@ LOCK_ONLINE = (
 )
 OFFLINE = "this run is offline, and the cache lacks a page or file of this host"
 OFFLINE_HINT = (
-    "Omit --offline, and unset GPUINSTALL_OFFLINE and UV_OFFLINE",
+    make_change(without=("--offline",)),
+    "Unset GPUINSTALL_OFFLINE and UV_OFFLINE if they are set",
     LOCK_ONLINE,
 )
 _UNTRUSTED = (

@@ -29,3 +29,11 @@ def test_jetson_orin_selects_build_with_native_code():
     assert older.choice
     assert older.choice.build.name == "2.9.1+cu130"
     assert [warning.code for warning in older.warnings] == ["code-of-a-relative"]
+
+
+def test_document_contains_the_command_of_uv():
+    plan = choose(machine("V100"), Request(("torch",)), load_catalog())
+    build = plan.to_dict()["build"]
+    assert build["command"] == (
+        f"uv pip install {build['requirements'][0]} --index {build['index']}"
+    )

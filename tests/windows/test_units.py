@@ -9,7 +9,7 @@ from tests.windows.machine import HOME
 
 ENVIRONMENT = f"{HOME}\\tests"
 REPOSITORY = "C:\\repository"
-PACKAGES = ("plan", "machine", "export", "cli", "diagnose", "environments")
+PACKAGES = ("plan", "machine")
 PYTEST = (
     "-m pytest -q -rsf --noconftest -p no:cacheprovider "
     "-p tests.lab.skips -p tests.windows.plugin "

@@ -70,12 +70,18 @@ def test_launcher_returns_the_exit_status(plain, project):
 
 
 def test_running_launcher_can_be_replaced(plain, project):
-    sleep = "print(flush=True); import time; time.sleep(20)"
-    with plain.start(LAUNCHER, "run", "python", "-c", sleep, cwd=project) as running:
+    end = plain.path(project) / "end"
+    code = (
+        "import os, time; print(flush=True); "
+        "[time.sleep(0.2) for _ in iter(lambda: os.path.exists('end'), True)]"
+    )
+    with plain.start(LAUNCHER, "run", "python", "-c", code, cwd=project) as running:
         running.stdout.readline()
         readme = plain.path(r"C:\gpuinstall\README.md")
         readme.write_text(readme.read_text("utf-8") + "\nA new release.\n", "utf-8")
         done = plain.run("python", r"C:\gpuinstall\bootstrap.py", "--version")
+        is_running = running.poll() is None
+        end.touch()
         assert done.status == 0, done.text
-        assert running.poll() is None
+        assert is_running
     assert plain.run(LAUNCHER, "--version").status == 0

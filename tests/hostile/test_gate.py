@@ -19,7 +19,8 @@ from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.fit import _find_source_built_family
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.uv.builds import find_source_builds
-from gpuinstall.lock.uv.errors import Conflict, explain_failure
+from gpuinstall.lock.uv.conflict import Conflict
+from gpuinstall.lock.uv.errors import explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import Effect, create_setting

@@ -298,6 +298,23 @@ def test_inspection_version_matches_inspection_code():
     )
 
 
+EXPLAINING = ("doubts", "explain", "found", "refusals")
+"""Modules that explain what was found, without reading or resolving."""
+READERS = {"sources", "lock.resolve.package_index", "lock.resolve.run_uv"}
+READERS |= {"lock.resolve.inspect", "wheels.learned.reader", "lock.uv.project"}
+
+
+def test_explanations_read_and_resolve_nothing():
+    imported = {
+        f"{name} -> {other}"
+        for name in EXPLAINING
+        for other in modules()[f"gpuinstall.lock.resolve.{name}"].imports
+        if other.removeprefix("gpuinstall.").startswith(tuple(READERS))
+    }
+
+    assert imported == set(), "an explanation is a pure function of Found or Refused"
+
+
 LAYERS = ("lock.file", "lock.request", "lock.uv", "lock.resolve", "lock")
 """The layers of the lock package; each imports only earlier ones."""
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.errors import (
-    Conflict,
     explain_build_failure,
     explain_failure,
     explain_installation,

@@ -13,8 +13,8 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.uv import errors
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import parse_log, remove_log
-from gpuinstall.lock.uv.errors import Conflict
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.setuptools import make_setuptools
 from tests.lab.wheels import make_wheel, pack_sdist
@@ -241,8 +241,3 @@ def test_uv_log_has_dependencies_of_cuda_extras():
     assert parse_log(
         f"{log}{searched}[docs] (==1)\n{edge} sphinx\n"
     ).of_cuda_extras == {"kernels"}
-
-
-def test_uv_logs_dependency_without_compatible_version(pinned):
-    message = pinned.resolve("thing[real]>1", "--verbose")
-    assert {one.text for one in parse_log(message).unavailable} == {"thing>1"}

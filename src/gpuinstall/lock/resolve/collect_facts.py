@@ -107,6 +107,13 @@ def _find_wheel_facts(
         may_replace &= fact.rejects(resolution.torch)
         may_replace &= inspector.is_for_gpus(package, resolution)
         return Knowledge.from_facts(search().find_replacement() if may_replace else [])
+    if fact.excludes:
+        releases = [*inspector.index.find_releases(package)]
+        fact = replace(
+            fact,
+            is_newest=releases[:1] == [found.wheel.version],
+            is_oldest=releases[-1:] == [found.wheel.version],
+        )
     learned = Knowledge.from_facts([fact])
     is_dependency = package not in inspector.resolver_input.requested
     earlier = known.find_package_facts(package)
@@ -153,7 +160,7 @@ def _exclude_prereleases(
     for package, version in resolution.versions.items():
         if not limited or not Version(version).is_prerelease:
             continue
-        limits = index.find_limits(package)
+        limits = inspector.resolver_input.find_limits(package)
         if any(one.specifier and one.specifier.prereleases for one in limits):
             continue
         newest = next(iter(index.find_releases(package).values()), None)
@@ -270,7 +277,7 @@ class OlderReleaseSearch:
         index = self.inspector.index
         releases = index.find_releases(wheel.package).items()
         older = [one for version, one in releases if version < wheel.version]
-        requirements = index.find_demands(wheel.package, self.resolution.versions)
+        requirements = index.log.find_demands(wheel.package, self.resolution.versions)
         self.allowed = [
             one
             for one in older
@@ -431,7 +438,9 @@ def _create_missing_code_fact(
     for limit in index.read_metadata_requirements(newer):
         if limit.name == "torch":
             message += f", which requires {limit.text}"
-    return Fact(package, version, message, frozenset(), wheel=wheel, code=why.code)
+    return Fact(
+        package, version, message, builds=frozenset(), wheel=wheel, code=why.code
+    )
 
 
 def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
@@ -444,7 +453,7 @@ def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
         wheel.package,
         version,
         f"{wheel.package} {version} was skipped: {why}",
-        frozenset(),
+        builds=frozenset(),
         unread="" if code else why,
         code=code,
     )

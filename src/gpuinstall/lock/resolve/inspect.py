@@ -31,6 +31,7 @@ from gpuinstall.wheels.compatibility import (
     Compatibility,
     assess_gpus,
     can_load_with,
+    find_missing_libraries,
     lacks_all_code,
     needs_older_cuda,
 )
@@ -42,7 +43,11 @@ from gpuinstall.wheels.inspector import (
 )
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_separate_library, parse_name_cuda
+from gpuinstall.wheels.needs import (
+    is_from_package,
+    is_separate_library,
+    parse_name_cuda,
+)
 from gpuinstall.wheels.package import remove_cuda_label
 
 if TYPE_CHECKING:
@@ -76,15 +81,20 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
         if running:
             message += f", and it requires {join_names([one.text for one in limits])}"
         running = frozenset()
-    rejections = filter(None, map(found.rejects, found.verdicts))
+    rejected = {build: found.rejects(build) for build in found.verdicts}
+    reasons = {build: one for build, one in rejected.items() if one}
     return Fact(
         package,
         version,
         message,
+        {build: f"{package} {version} {one.message}" for build, one in reasons.items()},
         None if runs_everywhere else running,
         found.adds,
         found.wheel,
-        is_about_files={one.code for one in rejections} == {SHARED_FILES},
+        unusable=found.unusable,
+        toolkit=found.row.toolkit,
+        torches=found.row.torch.fits,
+        is_about_files={one.code for one in reasons.values()} == {SHARED_FILES},
     )
 
 
@@ -99,9 +109,7 @@ class ResolutionInspector:
         )
         self.inspected: dict[Wheel, Compatibility] = {}
         # Only torch's symbols result in facts, CUDA only in warnings.
-        self.has_no_gpu = not resolver_input.gpus and all(
-            build.backend.kind != "cuda" for build in resolver_input.builds
-        )
+        self.has_no_gpu = resolver_input.has_no_gpu
         answered = {"torch"} if resolver_input.builds[0].learned else PAIRED
         self.is_idle = resolver_input.requested <= answered
 
@@ -110,7 +118,6 @@ class ResolutionInspector:
 
         Packages that are compatible with the selected build are omitted.
         """
-        name = self.index.builds()[resolution.torch].name
         for wheel in resolution.wheels:
             package = wheel.package
             if package == "torch" or resolution.torch in self._find_paired_builds(
@@ -120,10 +127,19 @@ class ResolutionInspector:
             for other in self.index.find_wheels(package):
                 # uv would select the version with another local label next.
                 if other.version.public == wheel.version.public:
-                    version = str(other.version)
-                    why = f"{package} {version} is incompatible with torch {name}"
-                    builds = self._find_paired_builds(other)
-                    yield Fact(package, version, why, builds, wheel=other)
+                    yield self._create_companion_fact(other, resolution.torch)
+
+    def _create_companion_fact(self, wheel: Wheel, torch: str) -> Fact:
+        """Return the builds of torch that are compatible with a companion."""
+        package, version = wheel.package, str(wheel.version)
+        paired = self._find_paired_builds(wheel)
+        reasons = {
+            label: f"{package} {version} is incompatible with torch {build.name}"
+            for label, build in self.index.builds().items()
+            if label not in paired
+        }
+        why = reasons.get(torch, "")
+        return Fact(package, version, why, reasons, paired, wheel=wheel)
 
     def _find_paired_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the catalog pairs with a package."""
@@ -237,7 +253,7 @@ class ResolutionInspector:
     ) -> Sequence[Requirement]:
         """Return the dependencies of a package at its resolved version."""
         version = resolution.versions.get(package, "")
-        return self.index.find_dependencies(package, version)
+        return self.index.log.find_dependencies(package, version)
 
     def find_pure_files(self, rejected: Compatibility) -> tuple[Wheel, ...]:
         """Return files without native wheels that a pure wheel can replace.
@@ -306,6 +322,45 @@ class ResolutionInspector:
                     pending.append(one.name)
         return distances
 
+    def find_installed(self, resolution: UvResolution) -> dict[str, Compatibility]:
+        """Return the results of inspecting the wheels of a resolution."""
+        found = map(self.inspected.get, resolution.wheels)
+        return {one.wheel.package: one for one in found if one}
+
+    def find_unread(self, resolution: UvResolution) -> frozenset[str]:
+        """Return the packages that a limit prevented from being inspected."""
+        found = self.find_installed(resolution)
+        return frozenset(
+            package
+            for package, one in found.items()
+            if not one.is_settled
+            and one.row.depth < self.max_depth(one.wheel, resolution)
+        )
+
+    def find_lacking_libraries(
+        self, resolution: UvResolution
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the needed libraries that no package provides, by package."""
+        lacking = {}
+        for package, found in self.find_installed(resolution).items():
+            needed = set(filter(is_from_package, found.row.needs))
+            if needed:
+                needed -= self._list_libraries(resolution)
+            missing = find_missing_libraries(found.row, resolution.versions)
+            if needed or missing:
+                lacking[package] = (*sorted(needed), *missing)
+        return lacking
+
+    def _list_libraries(self, resolution: UvResolution) -> frozenset[str]:
+        """Return the libraries in the wheels of a resolution."""
+        # The packages that torch requires contain only CUDA libraries.
+        with_torch = load_members().with_torch.fullmatch
+        wheels = [one for one in resolution.wheels if not with_torch(one.package)]
+        names = map_concurrently(
+            self.index.reader.library_names, wheels, WHEELS_AT_ONCE
+        )
+        return frozenset[str]().union(*names)
+
     def find_source_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield facts about sdists whose CUDA does not support the GPUs."""
         for package in find_sdists(resolution):
@@ -314,7 +369,7 @@ class ResolutionInspector:
                 if why is None:
                     continue
                 message = f"{package} {version} {why.message}"
-                yield Fact(package, version, message, frozenset())
+                yield Fact(package, version, message, builds=frozenset())
 
     def reject_cuda(
         self, package: str, cuda: int | None, version: str = "0"
@@ -421,7 +476,7 @@ class ResolutionInspector:
         # METADATA of torchcodec does not require torch.
         return (
             package in self.resolver_input.catalog.family
-            or self.index.is_of_cuda_extra(package)
+            or package in self.index.log.of_cuda_extras
             or members.named_for_gpus.fullmatch(package) is not None
             or any(
                 members.compiled_with.fullmatch(one.name)

@@ -9,6 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, asdict, field, replace
@@ -29,6 +30,9 @@ class Fact(Value):
     why: str = ""
     """The message about the release, or an empty string."""
 
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """The message about each build with which the release is incompatible."""
+
     builds: frozenset[str] | None = None
     """The compatible builds of torch; None means all builds."""
 
@@ -44,6 +48,21 @@ class Fact(Value):
     code: str = ""
     """The code of a reason that concerns neither torch nor the machine."""
 
+    unusable: Reason | None = None
+    """The reason why the release runs with no torch, if any."""
+
+    toolkit: tuple[int, int] | None = None
+    """The CUDA version of the release, if known."""
+
+    torches: tuple[str, ...] = ()
+    """The minor versions of torch that its code supports, if known."""
+
+    is_newest: bool = False
+    """Whether there is no later release for the target."""
+
+    is_oldest: bool = False
+    """Whether there is no older release for the target."""
+
     is_about_files: bool = False
     """Whether builds are incompatible only because packages share files."""
 
@@ -55,6 +74,10 @@ class Fact(Value):
     def rejects(self, build: str) -> bool:
         """Return whether the release is incompatible with a torch build."""
         return self.builds is not None and build not in self.builds
+
+    def explain(self, build: str) -> str:
+        """Return why the release is incompatible with a torch build."""
+        return self.reasons.get(build, self.why)
 
 
 class Knowledge(Value):

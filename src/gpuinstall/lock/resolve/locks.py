@@ -38,12 +38,12 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
-from gpuinstall.lock.resolve.explanations import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.live_builds import add_live_builds
 from gpuinstall.lock.resolve.locked_pages import (
     create_locked_pages,
     limit_to_locked_torch,
 )
+from gpuinstall.lock.resolve.refusals import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.resolver_input import (
     TARGETS_DISAGREE,
     Alternative,
@@ -57,7 +57,8 @@ from gpuinstall.lock.uv.builds import (
     find_source_builds,
     report_builds,
 )
-from gpuinstall.lock.uv.errors import Conflict, find_mentioned_names
+from gpuinstall.lock.uv.conflict import Conflict
+from gpuinstall.lock.uv.errors import find_mentioned_names
 from gpuinstall.lock.uv.project import locate_requirement
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
 
@@ -25,7 +24,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, parse_public_version, version_key
+from gpuinstall.base.versions import CPU, parse_public_version
 from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
@@ -45,8 +44,8 @@ from gpuinstall.catalog.pages import (
 from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import UvLog
-from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import (
     ResolverProject,
     UnreadPackages,
@@ -85,7 +84,7 @@ class PackageIndex:
         """The pages read so far, by package."""
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
-        self._log = UvLog({}, set(), set())
+        self.log = UvLog()
         """The dependencies of the releases that uv tried."""
         self._is_for_cpu = self.backends == (CPU.tag,)
         # The first call of each function reads the pages.
@@ -226,7 +225,7 @@ class PackageIndex:
         """
         while True:
             resolution, log = resolve_project(project(), self.session)
-            self._log.update(log)
+            self.log |= log
             if not isinstance(resolution, UnreadPackages):
                 return resolution
             self.read(resolution.names)
@@ -403,14 +402,16 @@ class PackageIndex:
         for source in parse_sources(page, name):
             # uv does not build a version that has a wheel.
             is_newer = newest is None or source.version > newest
-            if is_newer and self._is_allowed(source, self.find_limits(name)):
+            if is_newer and self._is_allowed(
+                source, self.resolver_input.find_limits(name)
+            ):
                 newest = source.version
         return newest and parse_public_version(newest)
 
     def find_releases(self, package: str) -> Mapping[Version, Wheel]:
         """Return the wheels of allowed final releases, latest first."""
         if package not in self._releases:
-            limits = self.find_limits(package)
+            limits = self.resolver_input.find_limits(package)
             # If a version has a native and a pure wheel, uv installs the native one.
             installed = select_best_files(
                 self.find_wheels(package),
@@ -444,86 +445,7 @@ class PackageIndex:
             return specifiers.contains(python)
         return True
 
-    def find_limits(self, package: str) -> list[Requirement]:
-        """Return the requested requirements and constraints for a package."""
-        resolver_input = self.resolver_input
-        requirements = (*resolver_input.requirements, *resolver_input.constraints)
-        return [
-            one
-            for one in requirements
-            if one.name == package and resolver_input.is_applicable(one)
-        ]
-
     # Wheels.
-
-    def find_dependencies(self, package: str, version: str) -> Sequence[Requirement]:
-        """Return the dependencies of a release with any label, if uv tried it.
-
-        Nothing is downloaded. A local project has no version in uv's lock.
-        """
-        edges = self._log.edges
-        if (package, version) in edges:
-            return edges[package, version]
-        public = version.partition("+")[0]
-        found = [
-            dependencies
-            for (name, tried), dependencies in edges.items()
-            if name == package and public in {"", tried.partition("+")[0]}
-        ]
-        return next(iter(found), ())
-
-    def find_demands(
-        self, package: str, versions: Mapping[str, str]
-    ) -> list[Requirement]:
-        """Return the requirements of resolved packages for a package."""
-        return [
-            one
-            for name, version in versions.items()
-            for one in self.find_dependencies(name, version)
-            if one.name == package
-        ]
-
-    def is_of_cuda_extra(self, package: str) -> bool:
-        """Return whether an extra for CUDA adds a package."""
-        return package in self._log.of_cuda_extras
-
-    def is_unavailable(self, demand: Requirement) -> bool:
-        """Return whether no source has a compatible version for a demand."""
-        # The page of torch lists only the builds that run.
-        if (
-            demand.name != "torch"
-            and Requirement.of(demand.name, demand.clauses) in self._log.unavailable
-        ):
-            return True
-        return demand.name in self.names() and not self.find_releases(demand.name)
-
-    def find_requirers(
-        self, package: str, versions: Mapping[str, str] | None = None
-    ) -> tuple[str, ...]:
-        """Return the packages from a requested one to a direct requirer.
-
-        Args:
-            package: The package.
-            versions: The resolved versions; None: all versions that uv tried.
-        """
-        requested = self.resolver_input.requested
-        parents = defaultdict[str, list[str]](list)
-        for (name, version), dependencies in self._log.edges.items():
-            # A requested local project has no version in uv's lock.
-            own = version if name in requested or versions is None else ""
-            if (versions or {}).get(name, own) == version:
-                for one in dependencies:
-                    parents[one.name].append(name)
-        paths: dict[str, tuple[str, ...]] = {package: ()}
-        # The list grows while it is read.
-        pending = [package]
-        for name in pending:
-            if name in requested or not parents[name]:
-                return paths[name]
-            new = [one for one in parents[name] if one not in paths]
-            paths |= {one: (one, *paths[name]) for one in new}
-            pending += dict.fromkeys(new)
-        return ()
 
     def _read_metadata_requirements(self, wheel: Wheel | None) -> list[Requirement]:
         """Return a wheel's requirements on the target, with requested extras.
@@ -543,31 +465,6 @@ class PackageIndex:
             requirements = requirements_of_metadata(needed)
             return [one for one in requirements if one.applies_in(environment, extras)]
         return []
-
-    def list_demands(self) -> list[Requirement]:
-        """Return the dependencies of all releases that uv tried."""
-        return [one for demands in self._log.edges.values() for one in demands]
-
-    def find_extras(self, package: str, wheels: Iterable[Wheel]) -> Iterator[str]:
-        """Yield the extras of programs in a resolution that require a package.
-
-        Other programs than those with requested extras need no extra for it.
-        """
-        with_extras = {one.name for one in self.resolver_input.programs if one.extras}
-        for wheel in wheels:
-            if wheel.package not in with_extras:
-                continue
-            with suppress(InstallationError):
-                metadata = self.reader.metadata(wheel)
-                texts = map(str, metadata.get_all("Requires-Dist", ()))
-                required = [*requirements_of_metadata(texts)]
-                for extra in metadata.get_all("Provides-Extra", ()):
-                    if any(
-                        one.name == package
-                        and one.applies_in(self.resolver_input.markers, {extra})
-                        for one in required
-                    ):
-                        yield f"{wheel.package}[{extra}]"
 
     def find_wheel_for_newer_glibc(
         self,
@@ -590,7 +487,7 @@ class PackageIndex:
             return None
         target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
         tags = set(target.tags(self.resolver_input.python))
-        limits = [*self.find_limits(package), *demands]
+        limits = [*self.resolver_input.find_limits(package), *demands]
         compatible = self.find_releases(package)
         is_built = selected not in compatible
         following = [
@@ -602,20 +499,6 @@ class PackageIndex:
         ]
         nearest = min(following, key=lambda wheel: wheel.version, default=None)
         return nearest if nearest and nearest.version not in compatible else None
-
-    def find_wheels_for_other_pythons(
-        self, demand: Requirement
-    ) -> Iterator[tuple[Wheel, str]]:
-        """Yield wheels for other Pythons, latest Python first."""
-        page = self.session.find_page_if_reachable(demand.name)
-        limits = [*self.find_limits(demand.name), demand]
-        pythons = {one for build in self.resolver_input.builds for one in build.pythons}
-        for python in sorted(pythons, key=version_key, reverse=True):
-            tags = set(self.resolver_input.target.tags(python))
-            for wheel in reversed(parse_page(page) if page else ()):
-                is_allowed = all(limit.allows(wheel.version) for limit in limits)
-                if is_allowed and tags & wheel.tags:
-                    yield wheel, python
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

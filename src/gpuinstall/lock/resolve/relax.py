@@ -18,22 +18,19 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.text import join_names
+from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.explanations import (
-    NO_CODE,
-    TORCH_ADDED,
-    shorten_explanation,
-)
+from gpuinstall.lock.resolve.refusals import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.resolver_input import (
     PER_TARGET,
     Alternative,
     Requests,
     create_inputs,
 )
-from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict
+from gpuinstall.lock.uv.conflict import MOST_CHARACTERS, Conflict
+from gpuinstall.lock.uv.errors import BUILD_FAILED
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.relax import (
@@ -120,7 +117,7 @@ def resolve_relaxed(
             return [
                 _explain_relaxation(one, changed, why, why_torch) for one in outcome
             ]
-        why = why or outcome.why
+        why = why or outcome.format() or shorten(outcome.why, MOST_CHARACTERS)
         refusal = outcome.error
     raise refusal
 
@@ -253,7 +250,7 @@ def _explain_relaxation(
     torch = f"torch {versions['torch']}"
     causes = dict.fromkeys(changed, f"it is the version for {torch}")
     causes |= {one: why_torch for one in changed if one.name == "torch"}
-    causes |= dict.fromkeys(resolution.relaxed.values(), shorten_explanation(why))
+    causes |= dict.fromkeys(resolution.relaxed.values(), why)
     messages = [
         f"{one.name} {versions[one.name]} instead of {one.text}: {cause}"
         for one, cause in causes.items()

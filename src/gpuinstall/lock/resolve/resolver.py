@@ -1,66 +1,50 @@
 """Resolve one target: run uv and inspect wheels until there are no new facts.
 
-Then the resolver tries lower bounds for requested packages that are not at their latest
-possible release, and selects the best resolution.
+Then newer releases of requested packages are requested from uv. Its answer is better, or
+its conflict explains why the packages are not newer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.requirement import Constraint, requirement_names
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.listing import find_family_links
+from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.request.project import find_nested_requirements
 from gpuinstall.lock.resolve.collect_facts import collect_facts
-from gpuinstall.lock.resolve.inspect import ResolutionInspector
+from gpuinstall.lock.resolve.found import Found, Newest, Refused
+from gpuinstall.lock.resolve.inspect import ResolutionInspector, find_sdists
 from gpuinstall.lock.resolve.knowledge import Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.resolve.run_uv import (
+from gpuinstall.lock.resolve.resolver_input import (
+    ResolverInput,
     is_library_of_torch,
-    limit_backends,
-    resolve_once,
 )
-from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, Conflict
+from gpuinstall.lock.resolve.run_uv import resolve_once
+from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
+from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, find_failed_package
 from gpuinstall.lock.uv.resolution import check_required_urls
 from gpuinstall.sources.session import Session
 
 if TYPE_CHECKING:
-    from packaging.version import Version
+    from gpuinstall.catalog import Wheel
 
 TURNS = 12
 """Maximum number of uv runs with new facts for one input."""
 
-RUNS = 3
-"""Number of uv runs after which no newer release is tried."""
-
-RUNS_WITH_FACTS = 6
-"""The same number if facts exclude releases."""
+ALONE = 3
+"""Maximum number of packages for which a newer release is requested alone."""
 
 RELEASES_READ = 24
 """Maximum number of releases whose METADATA is checked for compatibility."""
-
-
-class ResolvedInput(Value):
-    """uv's resolution of a resolver input, and the facts passed to uv."""
-
-    resolution: UvResolution
-    known: Knowledge
-
-    accounts: Mapping[str, str]
-    """The reason why uv could not select a newer release, by package."""
-
-
-class RefusedInput(Value):
-    """uv's conflict for a resolver input, and the facts passed to uv."""
-
-    conflict: Conflict
-    known: Knowledge
 
 
 class Resolver:
@@ -76,7 +60,6 @@ class Resolver:
         self.index = PackageIndex(resolver_input, self.session)
         self.index.read_ahead()
         self.inspector = ResolutionInspector(resolver_input, self.index)
-        self._runs = 0
         nested = find_nested_requirements(
             resolver_input.requirements, self.session.folder, sources.no_sources
         )
@@ -87,25 +70,31 @@ class Resolver:
         by_name -= requirement_names(self._nested)
         check_required_urls(dict.fromkeys(by_name, ()), sources)
 
-    def resolve(self) -> ResolvedInput | RefusedInput:
-        """Return the best resolution, with the latest possible releases.
+    def resolve(self) -> Found | Refused:
+        """Return the best answer, with the latest possible releases.
 
         Raises:
             InstallationError: uv fails for a reason other than the request.
         """
-        resolver_input = self.resolver_input
         known = Knowledge(requirements=self._nested)
-        outcome = self._run_until_stable(resolver_input, known)
-        if isinstance(outcome, RefusedInput):
+        outcome = self._settle(self.resolver_input, known)
+        if isinstance(outcome, Refused):
+            return self._complete_refusal(outcome)
+        if self.resolver_input.alternative.keeps_torch:
+            return self._keep_torch(outcome)
+        outcome = self._improve(outcome)
+        if isinstance(outcome, Refused):
             return outcome
-        if not resolver_input.alternative.keeps_torch:
-            return self._improve(outcome)
-        locked = resolver_input.alternative.preferences
+        return self._complete(outcome)
+
+    def _keep_torch(self, found: Found) -> Found | Refused:
+        """Return an answer with the locked torch if none may be better."""
+        locked = self.resolver_input.alternative.preferences
         is_open = any(
             fact.builds is not None or locked.get(fact.package) != fact.version
-            for fact in outcome.known.facts.values()
+            for fact in found.known.facts.values()
         )
-        versions = outcome.resolution.versions
+        versions = found.answer.versions
         is_behind = any(
             newest and parse_public_version(versions[package]) < newest
             for package, newest in self.index.newest_releases().items()
@@ -113,25 +102,24 @@ class Resolver:
         )
         if is_open or is_behind:
             error = NoBuildError("torch-kept", "another torch may allow newer packages")
-            return RefusedInput(Conflict(error), outcome.known)
-        return outcome
+            return self._refuse(self.resolver_input, Conflict(error), found.known)
+        return self._complete(found)
 
-    def _run_until_stable(
+    def _settle(
         self,
         resolver_input: ResolverInput,
         known: Knowledge,
         previous: UvResolution | None = None,
-    ) -> ResolvedInput | RefusedInput:
+    ) -> Found | Refused:
         """Run uv until its resolution results in no new facts."""
         for _ in range(TURNS):
-            self._runs += 1
             outcome = resolve_once(resolver_input, known, self.index, previous)
             if isinstance(outcome, Knowledge):
                 known |= outcome
             elif isinstance(outcome, UvResolution):
                 grown = collect_facts(outcome, known, self.inspector)
                 if grown.facts_for_uv == known.facts_for_uv:
-                    return ResolvedInput(outcome, grown, {})
+                    return self._find(outcome, grown)
                 known, previous = grown, outcome
             elif known.decided_first:
                 # Other versions of a package may not require these dependencies.
@@ -140,7 +128,7 @@ class Resolver:
                 # Programs that do not use torch may share files with its packages.
                 known = known.without_shared_files()
             else:
-                return RefusedInput(outcome, known)
+                return self._refuse(resolver_input, outcome, known)
         message = (
             f"no compatible versions found after {TURNS} attempts: too many candidates "
             "require another CUDA version or lack code for these GPUs"
@@ -148,77 +136,113 @@ class Resolver:
         error = NoBuildError(
             "search-ended", message, hint="Pin versions that are known to work"
         )
-        return RefusedInput(Conflict(error), known)
+        return self._refuse(resolver_input, Conflict(error), known)
+
+    def _find(self, answer: UvResolution, known: Knowledge) -> Found:
+        return Found(
+            self.resolver_input,
+            answer,
+            known,
+            self.index.log,
+            self.index.builds(),
+            self.index.names(),
+        )
+
+    def _refuse(
+        self, resolver_input: ResolverInput, conflict: Conflict, known: Knowledge
+    ) -> Refused:
+        bounds = frozenset(one.text for one in resolver_input.bounds)
+        conflict = replace(conflict, bounds=bounds)
+        return Refused(
+            resolver_input, conflict, known, self.index.log, self.index.builds()
+        )
 
     # Newer releases.
 
-    def _improve(self, best: ResolvedInput) -> ResolvedInput | RefusedInput:
-        """Try to resolve newer releases, with a lower bound for each.
+    def _improve(self, best: Found) -> Found | Refused:
+        """Request newer releases from uv, all at once, and then one by one.
 
         A mirror that lists torch without its companions is rejected, because only
         programs that are years old do not require them.
         """
-        if not self._find_newer_releases(best):
-            return self._try_backends(best)
-        accounts: dict[str, str] = {}
-        for package, newest in self._find_newer_releases(best).items():
-            selected = best.resolution.versions[package]
-            # uv may select torch before a package that torch then makes much older.
-            for limit in (f">={newest}", f">{parse_public_version(selected)}"):
-                if self._runs >= (RUNS if best.known.is_empty else RUNS_WITH_FACTS):
-                    break
-                bound = Constraint.of(package, limit)
-                other = replace(self.resolver_input, bounds=(bound,))
-                outcome = self._run_until_stable(other, best.known, best.resolution)
-                best = self._choose_better(best, outcome)
-                if isinstance(outcome, ResolvedInput):
-                    break
-                if outcome.conflict.error.code == FAMILY_UNLISTED:
-                    self.index.read(COMPANIONS)
-                    if not any(map(self.index.read_pages().get, COMPANIONS)):
-                        return outcome
-                accounts.setdefault(package, outcome.conflict.why)
-        return replace(self._try_backends(best), accounts=accounts)
+        behind = self._find_newer_releases(best)
+        conflicts = dict[str, Conflict]()
+        for attempt in _list_attempts(behind):
+            later = {
+                package: newest
+                for package, newest in attempt.items()
+                if _is_older(best.find_version(package), newest)
+            }
+            # A previous run may have selected these releases.
+            if not later:
+                continue
+            outcome = self._request(later, best)
+            is_alone = len(later) == 1
+            if isinstance(outcome, Refused) and is_alone:
+                conflicts |= dict.fromkeys(later, outcome.conflict)
+                best = replace(best, known=outcome.known, log=outcome.log)
+                if self._lacks_companions(outcome.conflict):
+                    return outcome
+                # After facts or conflicts, uv skips releases that run.
+                if "torch" in later or not best.known.is_empty:
+                    outcome = self._request(later, best, any_later=True)
+            if isinstance(outcome, Found):
+                best = outcome
+            else:
+                best = replace(best, known=outcome.known, log=outcome.log)
+        return replace(best, conflicts=conflicts)
 
-    def _try_backends(self, best: ResolvedInput) -> ResolvedInput:
-        """Try later torch versions of each backend, without older programs.
+    def _request(
+        self, later: Mapping[str, Version], best: Found, *, any_later: bool = False
+    ) -> Found | Refused:
+        """Request newer releases, and keep the other ones.
 
-        After several conflicts, uv decides CUDA's libraries before torch, and skips
-        builds that require other libraries. The number of backends limits the runs.
+        Args:
+            later: The newer releases.
+            best: The best answer so far.
+            any_later: Whether to request any later releases instead of these.
         """
-        resolution = best.resolution
-        programs = [
-            Constraint.of(package, f">={parse_public_version(version)}")
-            for package, version in resolution.versions.items()
-            if package in self.index.newest_releases()
-        ]
-        for bound in limit_backends(self.index, self._find_later_builds(best)):
-            other = replace(self.resolver_input, bounds=(bound, *programs))
-            outcome = self._run_until_stable(other, best.known, resolution)
-            if isinstance(outcome, ResolvedInput):
-                return outcome
-        return best
+        bounds = tuple(self._list_bounds(later, best, any_later=any_later))
+        other = replace(self.resolver_input, bounds=bounds)
+        return self._settle(other, best.known, best.answer)
 
-    def _find_later_builds(self, best: ResolvedInput) -> list[str]:
-        """Return builds of later torch versions that all packages allow."""
-        resolution = best.resolution
+    def _lacks_companions(self, conflict: Conflict) -> bool:
+        """Return whether the index lists torch without its companions."""
+        if conflict.error.code != FAMILY_UNLISTED:
+            return False
+        self.index.read(COMPANIONS)
+        return not any(map(self.index.read_pages().get, COMPANIONS))
+
+    def _list_bounds(
+        self, later: Mapping[str, Version], best: Found, *, any_later: bool
+    ) -> Iterator[Constraint]:
+        """Yield lower bounds for newer releases and for the others."""
+        for package in {**self.index.newest_releases(), **later}:
+            selected = best.find_version(package)
+            newest = later.get(package)
+            if newest and any_later:
+                yield Constraint.of(package, f">{selected}")
+            elif newest:
+                yield Constraint.of(package, f">={newest}")
+            elif selected and not selected.is_prerelease:
+                yield Constraint.of(package, f">={selected}")
+
+    def _find_later_torch(self, best: Found) -> Version | None:
+        """Return the newest torch that all packages of an answer allow."""
+        answer = best.answer
         if "torch" in self.resolver_input.alternative.preferences:
-            return []
-        limits = [
-            one
-            for package in resolution.versions
-            for one in self.inspector.find_dependencies(package, resolution)
-            if one.name == "torch"
-        ]
-        return [
-            version
-            for version, build in self.index.builds().items()
-            if build.torch > resolution.build.torch
-            and not best.known.rejects(resolution.versions, version)
+            return None
+        limits = best.log.find_demands("torch", answer.versions)
+        later = [
+            build.torch
+            for version, build in best.builds.items()
+            if build.torch > answer.build.torch
+            and not best.known.rejects(answer.versions, version)
             and all(one.allows(build.torch) for one in limits)
         ]
+        return max(later, default=None)
 
-    def find_newest_release(self, package: str, known: Knowledge) -> Version | None:
+    def _find_newest_release(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.
 
         If the release has a wheel, its METADATA must allow a build of torch.
@@ -234,64 +258,155 @@ class Resolver:
                 return version
         return next(iter(newest), listed)
 
-    def _find_newer_releases(self, resolved: ResolvedInput) -> dict[str, Version]:
-        """Return the newer releases of programs that may be possible.
+    def _find_newer_releases(self, best: Found) -> dict[str, Version]:
+        """Return possible newer releases of programs and of torch.
 
         Programs at their latest release determine the packages that they pin, as does
         the latest torch.
         """
-        resolution, known = resolved.resolution, resolved.known
-        behind = {}
+        behind = dict[str, Version]()
         fixed = []
-        for package, listed in self.index.newest_releases().items():
-            version = resolution.versions.get(package)
-            is_kept = package in self.resolver_input.alternative.preferences
-            if not version or not listed or is_kept or is_library_of_torch(package):
-                continue
-            selected = parse_public_version(version)
-            newest = None
-            if listed > selected:
-                newest = self.find_newest_release(package, known)
-            if newest and parse_public_version(newest) > selected:
-                behind[package] = parse_public_version(newest)
+        for package in self._list_open_programs(best):
+            newest = self._find_newer_release(package, best)
+            if newest:
+                behind[package] = newest
             else:
                 fixed.append(package)
-        if resolution.build.torch == max(self.resolver_input.torches):
+        later = self._find_later_torch(best)
+        if later:
+            behind["torch"] = later
+        elif best.answer.build.torch == max(self.resolver_input.torches):
             fixed.append("torch")
-        own = self.index.names()
         # The list grows while it is read.
         for package in fixed:
-            for one in self.inspector.find_dependencies(package, resolution):
+            for one in self.inspector.find_dependencies(package, best.answer):
                 newest = behind.get(one.name)
                 if newest and not one.allows(newest):
                     del behind[one.name]
-                if one.is_exact and one.name not in {*own, *fixed}:
+                if one.is_exact and one.name not in {*best.bound, *fixed}:
                     fixed.append(one.name)
         return behind
 
-    def _choose_better(
-        self, first: ResolvedInput, second: ResolvedInput | RefusedInput
-    ) -> ResolvedInput:
-        """Return the better of two resolutions, with the facts from both.
-
-        The second resolution is better if a requested package is newer and none is
-        older. A pre-release counts as older than every final release.
-        """
-        known = second.known
-        if isinstance(second, RefusedInput):
-            return replace(first, known=known)
+    def _list_open_programs(self, best: Found) -> list[str]:
+        """Return the requested programs whose release uv selected."""
         kept = self.resolver_input.alternative.preferences
-        changes = [
-            (_rank(package, first.resolution), _rank(package, second.resolution))
-            for package in self.index.newest_releases()
-            if package not in kept
+        return [
+            package
+            for package, listed in self.index.newest_releases().items()
+            if listed
+            and package in best.answer.versions
+            and package not in kept
+            and not is_library_of_torch(package)
         ]
-        is_newer = any(after > before for before, after in changes)
-        is_older = any(after < before for before, after in changes)
-        return second if is_newer and not is_older else replace(first, known=known)
+
+    def _find_newer_release(self, package: str, best: Found) -> Version | None:
+        """Return a newer release of a program that may be possible, if any."""
+        listed = self.index.newest_releases()[package]
+        selected = best.find_version(package)
+        if not selected or not listed or listed <= selected:
+            return None
+        newest = self._find_newest_release(package, best.known)
+        public = newest and parse_public_version(newest)
+        return public if public and public > selected else None
+
+    # The facts for an explanation.
+
+    def _complete(self, found: Found) -> Found:
+        """Return an answer with the facts that its explanation needs."""
+        answer = found.answer
+        if not self.resolver_input.is_open:
+            return replace(found, newest=self._find_newest_companions(answer))
+        return replace(
+            found,
+            newest={**self._find_newest(found), **self._find_newest_companions(answer)},
+            inspected=self.inspector.find_installed(answer),
+            unread=self.inspector.find_unread(answer),
+            lacking=self.inspector.find_lacking_libraries(answer),
+        )
+
+    def _complete_refusal(self, refused: Refused) -> Refused:
+        """Return a refusal with the facts that its explanation needs."""
+        unlisted = refused.conflict.unlisted
+        is_listed = unlisted and self.index.lists(unlisted)
+        refused = replace(
+            refused,
+            is_listed=bool(is_listed) and not self.session.sources.exclude_newer,
+        )
+        for failure in refused.known.unbuildable.values():
+            package = find_failed_package(failure)
+            newest = next(iter(self.index.find_releases(package)), None)
+            demand = Requirement.of(package, f">{newest}" if newest else "")
+            wheel = self.index.find_wheel_for_newer_glibc(
+                package, Version("0"), [demand]
+            )
+            if wheel:
+                one = IncompatibleWheel(package, str(wheel.version), _find_glibc(wheel))
+                return replace(refused, for_glibc=one)
+        return refused
+
+    def _find_newest_companions(self, answer: UvResolution) -> dict[str, Newest]:
+        """Return the latest companions, unless ``--relax`` explains them."""
+        if self.resolver_input.lock_request.request.relax:
+            return {}
+        companions = self.index.find_newest_companions(answer.build)
+        return {name: Newest(version) for name, version in companions.items()}
+
+    def _find_newest(self, found: Found) -> dict[str, Newest]:
+        """Return the latest releases of packages that may be older."""
+        listed = self.index.newest_releases()
+        others = find_sdists(found.answer)
+        is_latest = self.session.sources.selects_latest
+        if is_latest and self.resolver_input.lock_request.is_glibc_assumed:
+            inspected = self.inspector.find_installed(found.answer).values()
+            others += [one.wheel.package for one in inspected if one.row.depth]
+        newest: dict[str, Newest] = {}
+        for package in dict.fromkeys([*listed, *others]):
+            selected = found.find_version(package)
+            if selected:
+                one = self._find_limit(package, selected, listed.get(package), found)
+                newest |= {package: one} if one else {}
+        return newest
+
+    def _find_limit(
+        self, package: str, selected: Version, listed: Version | None, found: Found
+    ) -> Newest | None:
+        """Return a later release, with its requirement of torch or glibc."""
+        demands = found.log.find_demands(package, found.answer.versions)
+        wheel = self.index.find_wheel_for_newer_glibc(package, selected, demands)
+        if wheel:
+            torch = self._find_torch_demand(wheel)
+            if torch is None:
+                return Newest(wheel.version, glibc=_find_glibc(wheel))
+            return Newest(max(wheel.version, listed or wheel.version), torch=torch)
+        if listed is None or listed <= selected:
+            return None
+        wheel = self.index.find_releases(package).get(listed)
+        # The METADATA of a library or a locked package does not change the answer.
+        is_unread = is_library_of_torch(package) or found.is_kept(package)
+        if wheel is None or is_unread:
+            return Newest(listed)
+        return Newest(listed, torch=self._find_torch_demand(wheel))
+
+    def _find_torch_demand(self, wheel: Wheel) -> Requirement | None:
+        """Return a wheel's requirement of torch, if no build satisfies it."""
+        torches = self.resolver_input.torches
+        for one in self.index.read_metadata_requirements(wheel):
+            if one.name == "torch" and not any(map(one.allows, torches)):
+                return one
+        return None
 
 
-def _rank(package: str, resolution: UvResolution) -> tuple[bool, Version]:
-    """Return the rank of a package's version; a missing package is lowest."""
-    version = parse_public_version(resolution.versions.get(package, "0.dev0"))
-    return not version.is_prerelease, version
+def _list_attempts(behind: Mapping[str, Version]) -> Iterator[Mapping[str, Version]]:
+    """Yield the newer releases to request: all, then one by one."""
+    if len(behind) > 1:
+        yield behind
+    for package in [*behind][:ALONE]:
+        yield {package: behind[package]}
+
+
+def _is_older(selected: Version | None, newest: Version) -> bool:
+    return selected is None or selected < newest
+
+
+def _find_glibc(wheel: Wheel) -> str:
+    return find_required_glibc([(wheel.package, wheel.filename)], least="2.5") or ""

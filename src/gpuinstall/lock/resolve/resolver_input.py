@@ -23,12 +23,14 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import parse_public_version
+from gpuinstall.catalog import PAIRED
 from gpuinstall.lock.file.target import Target, parse_minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.plan import Plan
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import find_release, get_minor_version
+from gpuinstall.wheels.members import load_members
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -175,6 +177,20 @@ class ResolverInput(Value):
         release = find_release(self.python, one.request, one.machine)
         return self.target.environment(release)
 
+    @cached_property
+    def has_no_gpu(self) -> bool:
+        """Whether the target has no GPU for which packages could have code."""
+        is_for_cuda = any(build.backend.kind == "cuda" for build in self.builds)
+        return not self.gpus and not is_for_cuda
+
+    def find_limits(self, package: str) -> list[Requirement]:
+        """Return the requested requirements and constraints for a package."""
+        return [
+            one
+            for one in (*self.requirements, *self.constraints)
+            if one.name == package and self.is_applicable(one)
+        ]
+
     @property
     def constraints(self) -> tuple[Constraint, ...]:
         """The constraints of the request and of the alternative."""
@@ -263,6 +279,11 @@ def suggest_request_without(
         return make_change(*filter(None, [torch]), without=without)
     note = f"installs everything except {package}"
     return make_command("install", "--only", *(words or ["torch"]), note=note)
+
+
+def is_library_of_torch(package: str) -> bool:
+    """Return whether a package provides torch's libraries, such as cuDNN."""
+    return package not in PAIRED and bool(load_members().with_torch.fullmatch(package))
 
 
 def remove_backend_labels(

@@ -17,20 +17,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     parse_lenient_requirement,
 )
-from gpuinstall.base.values import replace
-from gpuinstall.base.versions import Backend
-from gpuinstall.catalog import PAIRED, Build, Wheel
+from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, find_failed_package
+from gpuinstall.lock.resolve.resolver_input import ResolverInput, is_library_of_torch
+from gpuinstall.lock.uv.conflict import Conflict
+from gpuinstall.lock.uv.errors import BUILD_FAILED, find_failed_package
 from gpuinstall.lock.uv.project import (
     Pages,
     ResolverProject,
@@ -38,7 +36,6 @@ from gpuinstall.lock.uv.project import (
     create_metadata_row,
     create_placeholder_wheel,
 )
-from gpuinstall.wheels.members import load_members
 
 BUILD = "gpuinstall-build"
 NOWHERE = "gpuinstall-code"
@@ -91,20 +88,6 @@ def resolve_once(
     return _parse_resolution(lock, index)
 
 
-def run_uv_without_facts(
-    resolver_input: ResolverInput,
-    index: PackageIndex,
-    added: Sequence[Requirement] = (ANY_TORCH,),
-) -> UvLock | Conflict:
-    """Resolve the request without facts, for uv's own explanation."""
-
-    def project() -> ResolverProject:
-        own = _create_project(resolver_input, Knowledge(), index)
-        return replace(own, requirements=(*resolver_input.requirements, *added))
-
-    return index.resolve(project)
-
-
 def collect_pages(
     resolver_input: ResolverInput,
     known: Knowledge,
@@ -121,17 +104,6 @@ def collect_pages(
     """
     family = index.read_pages_for_build(chosen) if chosen else index.read_pages()
     return {**index.pages_of_sources(), **family, **resolver_input.files, **known.files}
-
-
-def limit_backends(index: PackageIndex, builds: Sequence[str]) -> Iterator[Constraint]:
-    """Yield a constraint to these builds for each backend, best first."""
-    ranked = _rank_torch_versions(index)
-    by_backend = defaultdict[Backend, set[str]](set)
-    for version in builds:
-        by_backend[index.builds()[version].backend].add(version)
-    for allowed in by_backend.values():
-        others = [n for n, version in enumerate(ranked) if version not in allowed]
-        yield Constraint.of(BUILD, ",".join(f"!={number}" for number in others))
 
 
 def _parse_resolution(lock: UvLock, index: PackageIndex) -> UvResolution:
@@ -251,11 +223,6 @@ def _order_requirements(
     place = [one.name in names for one in requirements].index(True)
     requirements[place:place] = map(Requirement.of, known.decided_first)
     return tuple(requirements)
-
-
-def is_library_of_torch(package: str) -> bool:
-    """Return whether a package provides torch's libraries, such as cuDNN."""
-    return package not in PAIRED and bool(load_members().with_torch.fullmatch(package))
 
 
 def _list_constraints(
@@ -400,7 +367,7 @@ def _extend_metadata(
         metadata = index.reader.metadata(wheel)
     except InstallationError:
         if added:
-            tried = index.find_dependencies(fact.package, fact.version)
+            tried = index.log.find_dependencies(fact.package, fact.version)
             requires = (*map(str, tried), *added)
             yield create_metadata_row(fact.package, fact.version, requires)
         return

@@ -1,42 +1,96 @@
 """Read the dependencies of packages from the verbose output of uv.
 
 uv logs the dependencies of every release that it tries, for example ``Adding transitive
-dependency for torch==2.14.0: sympy>=1.13.3``, and each one without a compatible version.
-They need no download of METADATA.
+dependency for torch==2.14.0: sympy>=1.13.3``. They need no download of METADATA.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import Requirement, parse_requirement
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, field
 
 
 class UvLog(Value):
-    """The dependencies that uv's log lists."""
+    """The dependencies that uv's log lists; ``|`` returns the union."""
 
-    edges: dict[tuple[str, str], tuple[Requirement, ...]]
+    edges: Mapping[tuple[str, str], tuple[Requirement, ...]] = field(
+        default_factory=dict
+    )
     """The dependencies of each release on the target, by name and version.
 
     Dependencies of requested extras are included.
     """
 
-    unavailable: set[Requirement]
-    """The dependencies of which uv found no compatible version."""
-
-    of_cuda_extras: set[str]
+    of_cuda_extras: frozenset[str] = frozenset()
     """The dependencies that only an extra for CUDA adds, at any depth."""
 
-    def update(self, other: UvLog) -> None:
-        """Add the dependencies of another run."""
-        self.edges.update(other.edges)
-        self.unavailable.update(other.unavailable)
-        self.of_cuda_extras.update(other.of_cuda_extras)
+    def __or__(self, other: UvLog) -> UvLog:
+        return UvLog(
+            {**self.edges, **other.edges}, self.of_cuda_extras | other.of_cuda_extras
+        )
+
+    def find_dependencies(self, package: str, version: str) -> Sequence[Requirement]:
+        """Return the dependencies of a release with any label, if uv tried it.
+
+        A local project has no version in uv's lock.
+        """
+        if (package, version) in self.edges:
+            return self.edges[package, version]
+        public = version.partition("+")[0]
+        found = [
+            dependencies
+            for (name, tried), dependencies in self.edges.items()
+            if name == package and public in {"", tried.partition("+")[0]}
+        ]
+        return next(iter(found), ())
+
+    def find_demands(
+        self, package: str, versions: Mapping[str, str]
+    ) -> list[Requirement]:
+        """Return the requirements of resolved packages for a package."""
+        return [
+            one
+            for name, version in versions.items()
+            for one in self.find_dependencies(name, version)
+            if one.name == package
+        ]
+
+    def find_requirers(
+        self,
+        package: str,
+        requested: Collection[str],
+        versions: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """Return the packages from a requested one to a direct requirer.
+
+        Args:
+            package: The package.
+            requested: The requested packages.
+            versions: The resolved versions; None: all versions that uv tried.
+        """
+        parents = defaultdict[str, list[str]](list)
+        for (name, version), dependencies in self.edges.items():
+            # A requested local project has no version in uv's lock.
+            own = version if name in requested or versions is None else ""
+            if (versions or {}).get(name, own) == version:
+                for one in dependencies:
+                    parents[one.name].append(name)
+        paths: dict[str, tuple[str, ...]] = {package: ()}
+        # The list grows while it is read.
+        pending = [package]
+        for name in pending:
+            if name in requested or not parents[name]:
+                return paths[name]
+            new = [one for one in parents[name] if one not in paths]
+            paths |= {one: (one, *paths[name]) for one in new}
+            pending += dict.fromkeys(new)
+        return ()
 
 
 OWN_PACKAGES = "gpuinstall-"
@@ -46,11 +100,6 @@ _LOGGED = re.compile(r"^(?:TRACE|DEBUG|INFO) .*\n?", re.MULTILINE)
 _EDGE = re.compile(
     r"^DEBUG Adding transitive dependency for ([\w.-]+)==(\S+): "
     r"([\w.-]+)(\[[^]]*\])?(?:\{.*\})?(.*)$",
-    re.MULTILINE,
-)
-_SEARCH = re.compile(
-    r"^DEBUG (?:Searching for a compatible version of ([\w.-]+).*? \((.*)\)$"
-    r"|No compatible version found for: ([\w.-]+))",
     re.MULTILINE,
 )
 _SEARCHED = "DEBUG Searching for a compatible version of "
@@ -80,7 +129,8 @@ def parse_log(log: str) -> UvLog:
         name, version, dependency, extras, specifier = found
         specifier = _spell_range(specifier)
         # A package is also a dependency of its own extras.
-        if dependency != name and not dependency.startswith(OWN_PACKAGES):
+        is_own = OWN_PACKAGES in {name[:11], dependency[:11]}
+        if dependency != name and not is_own:
             with suppress(UsageError):
                 one = parse_requirement(f"{dependency}{extras}{specifier}")
                 edges[name, version][one.text] = one
@@ -90,16 +140,7 @@ def parse_log(log: str) -> UvLog:
         for search in filter(_CUDA_EXTRA.match, log.split(_SEARCHED))
         for _, _, dependency, _, _ in _EDGE.findall(search)
     }
-    return UvLog(dependencies, {*_find_unavailable(log)}, of_cuda)
-
-
-def _find_unavailable(log: str) -> Iterator[Requirement]:
-    searched = dict[str, str]()
-    for name, specifier, failed in _SEARCH.findall(log):
-        searched[name] = specifier
-        if failed in searched:
-            with suppress(UsageError):
-                yield parse_requirement(f"{failed}{_spell_range(searched[failed])}")
+    return UvLog(dependencies, frozenset(of_cuda))
 
 
 def _spell_range(specifier: str) -> str:

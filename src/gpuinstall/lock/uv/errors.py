@@ -17,6 +17,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.git import REFUSED
 from gpuinstall.sources.web import LOGIN_HINT, OFFLINE_HINT, network_hint
@@ -237,25 +238,6 @@ _REQUEST_ERRORS = (
 )
 
 
-class Conflict(Value):
-    """Requirements that conflict with each other or with the selected torch.
-
-    The resolver raises ``error`` if no other build of torch is compatible.
-    """
-
-    error: GpuInstallError
-    unlisted: str | None = None
-    """The package that no source of PyTorch packages lists, if any."""
-
-    @property
-    def why(self) -> str:
-        """The conflicting requirements."""
-        if isinstance(self.error, InstallationError):
-            # Build output does not include the package name.
-            return self.error.message
-        return self.error.why or self.error.message
-
-
 def find_mentioned_names(message: str, names: Collection[str]) -> set[str]:
     """Return the packages that a uv message mentions."""
     return set(names).intersection(_NAME.findall(message))
@@ -313,11 +295,11 @@ def explain_failure(
     unlisted_package = min(find_mentioned_names(message, unlisted), default=None)
     if unlisted_package:
         error = _create_unlisted_error(unlisted_package, _format_message(message))
-        return Conflict(error, unlisted_package)
+        return Conflict(error, unlisted_package, message)
     error = _find_matching_error(message, *_REQUEST_ERRORS)
     # If an index does not respond, other requests would also fail.
     if error and error.code != "http-status":
-        return Conflict(error)
+        return Conflict(error, message=message)
     return error or InstallationError(
         "resolution-failed",
         "uv could not resolve the requirements",

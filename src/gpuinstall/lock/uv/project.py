@@ -57,10 +57,10 @@ from gpuinstall.lock.uv.builds import (
     create_no_wheel_error,
     load_known_builds,
 )
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import OWN_PACKAGES, UvLog, parse_log, remove_log
 from gpuinstall.lock.uv.errors import (
     FAMILY_UNLISTED,
-    Conflict,
     explain_failure,
     find_mentioned_names,
     find_missing_extras,
@@ -429,7 +429,7 @@ class _Resolver:
             # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
         self.variables[_NO_SOURCES] = " ".join(sorted(project.without_sources))
-        self.log = UvLog({}, set(), set())
+        self.log = UvLog()
         self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
         """Whether only packages requested by URL or path may be built."""
@@ -609,7 +609,7 @@ class _Resolver:
         )
         if lacks_members(done.err) and self.variables.pop(_NO_SOURCES, ""):
             return self.run(*words, code=code)
-        self.log.update(parse_log(done.err))
+        self.log |= parse_log(done.err)
         return done._replace(err=remove_log(done.err))
 
     def run_on_requirement(

@@ -1,0 +1,101 @@
+"""Results of a search: an answer with its explanation, or a conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.values import Value, field
+from gpuinstall.base.versions import parse_public_version
+from gpuinstall.catalog import Build
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
+from gpuinstall.lock.resolve.resolver_input import ResolverInput
+from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
+from gpuinstall.lock.uv.edges import UvLog
+from gpuinstall.wheels.compatibility import Compatibility
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+
+class Newest(Value):
+    """The latest release of a package that the request allows."""
+
+    version: Version
+
+    torch: Requirement | None = None
+    """Its requirement of torch, if it allows no build that runs."""
+
+    glibc: str = ""
+    """The glibc that its wheel requires, if the target has an older one."""
+
+
+class Found(Value):
+    """An answer, its facts, and the conflicts of newer releases."""
+
+    resolver_input: ResolverInput
+    answer: UvResolution
+    known: Knowledge
+
+    log: UvLog
+    """The dependencies of all releases that uv tried."""
+
+    builds: Mapping[str, Build]
+    """The builds of torch by their version for uv, best first."""
+
+    bound: frozenset[str]
+    """The packages that are bound to the sources of torch."""
+
+    conflicts: Mapping[str, Conflict] = field(default_factory=dict)
+    """uv's conflict for a newer release, by package."""
+
+    newest: Mapping[str, Newest] = field(default_factory=dict)
+    """The latest releases of packages that may be older in the answer."""
+
+    inspected: Mapping[str, Compatibility] = field(default_factory=dict)
+    """The results of inspecting the wheels of the answer, by package."""
+
+    unread: frozenset[str] = frozenset()
+    """The packages that a limit prevented from being inspected."""
+
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The libraries that packages need and no package provides."""
+
+    @property
+    def facts_here(self) -> list[Fact]:
+        """The facts about releases of the answer."""
+        return [*self.known.find_facts(self.answer.versions)]
+
+    def find_version(self, package: str) -> Version | None:
+        """Return the public version of a package in the answer."""
+        version = self.answer.versions.get(package)
+        return parse_public_version(version) if version else None
+
+    def is_kept(self, package: str) -> bool:
+        """Return whether the answer keeps a package's locked version."""
+        kept = self.resolver_input.alternative.preferences.get(package)
+        return bool(kept) and parse_public_version(kept or "") == self.find_version(
+            package
+        )
+
+    def find_requirers(self, package: str) -> tuple[str, ...]:
+        """Return the packages from a requested one to a direct requirer."""
+        requested = self.resolver_input.requested
+        return self.log.find_requirers(package, requested, self.answer.versions)
+
+
+class Refused(Value):
+    """uv's conflict for a resolver input, and the facts passed to uv."""
+
+    resolver_input: ResolverInput
+    conflict: Conflict
+    known: Knowledge
+    log: UvLog
+    builds: Mapping[str, Build]
+
+    is_listed: bool = False
+    """Whether PyTorch's index has the unlisted package for another Python."""
+
+    for_glibc: IncompatibleWheel | None = None
+    """The wheel for a newer glibc of a package whose build failed, if any."""

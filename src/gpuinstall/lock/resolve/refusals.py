@@ -1,0 +1,258 @@
+"""Explain a refused request with uv's conflict, a fact, or the plan.
+
+All functions are pure: nothing is resolved, read, or downloaded for a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from gpuinstall.base.advice import Hint, make_change
+from gpuinstall.base.errors import InstallationError, NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_names
+from gpuinstall.base.values import replace
+from gpuinstall.lock.resolve.explain import (
+    ASSUMED_GLIBC,
+    find_deciding_facts,
+    format_limit,
+    format_requirers,
+    remove_marker,
+)
+from gpuinstall.lock.resolve.found import Refused
+from gpuinstall.lock.resolve.knowledge import Fact
+from gpuinstall.lock.resolve.resolver_input import suggest_request_without
+from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
+from gpuinstall.lock.uv.errors import find_failed_package, find_mentioned_names
+from gpuinstall.machine.protocol import Toolkit
+from gpuinstall.plan import Rejected
+
+NO_CODE = "no-code-in-package"
+TORCH_ADDED = "torch-added"
+"""The error code if only the torch that gpuinstall adds causes a conflict."""
+
+
+def explain_refusal(refused: Refused) -> Conflict:
+    """Return a conflict that mentions no virtual package.
+
+    Raises:
+        InstallationError: A build failed, and no fact led to it.
+    """
+    conflict = refused.conflict
+    if refused.is_listed:
+        conflict.error.fixes = ("Use another --python, or request another version",)
+    if refused.known.is_empty and not refused.resolver_input.bounds:
+        for failure in refused.known.unbuildable.values():
+            if not refused.for_glibc:
+                raise failure
+            package = find_failed_package(failure)
+            return _create_glibc_conflict(package, refused.for_glibc, refused, failure)
+    if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
+        return conflict
+    facts = find_deciding_facts(conflict, refused.known)
+    if facts:
+        return _explain_by_facts(facts, refused)
+    return (
+        _explain_added_torch(refused)
+        or _explain_by_wheels(refused)
+        or _explain_by_plan(refused)
+        or _clean(refused)
+    )
+
+
+def _clean(refused: Refused) -> Conflict:
+    """Return the conflict in uv's words, with uv's hints."""
+    error = refused.conflict.error
+    if refused.conflict.is_about_builds:
+        error.why = refused.conflict.format() or None
+    hints = refused.conflict.hints
+    error.evidence = " · ".join(filter(None, [error.evidence, *hints])) or None
+    return refused.conflict
+
+
+def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
+    """Return the conflict for the first requested package with a fact."""
+    resolver_input, known = refused.resolver_input, refused.known
+    programs = [one.name for one in resolver_input.programs]
+
+    def rank(fact: Fact) -> tuple[bool, int, Version]:
+        place = (
+            programs.index(fact.package) if fact.package in programs else len(programs)
+        )
+        # Without a fact about a latest release, another package is the cause.
+        return fact.is_newest, -place, Version(fact.version)
+
+    newest = max(facts, key=rank)
+    package = newest.package
+    pins = _find_deciding_pins(newest, refused)
+    message = newest.why
+    if pins:
+        verb = "are" if len(pins) > 1 else "is"
+        message += f", and {' and '.join(map(format_limit, pins))} {verb} requested"
+    requirers = refused.log.find_requirers(package, resolver_input.requested)
+    program = next(iter(requirers), package)
+    reasons = [format_requirers(requirers)] if requirers else []
+    same = [fact for fact in facts if fact.package == package and fact is not newest]
+    pure = [fact for fact in same if fact.code]
+    if pure:
+        reasons.append(max(pure, key=rank).why)
+    # A pin allows no older version, so none was tried.
+    if package not in requirement_names(pins):
+        failed = [
+            error.message
+            for name, error in known.unbuildable.items()
+            if find_mentioned_names(refused.conflict.why, {name})
+        ]
+        unread = known.format_unread_releases(package)
+        outcome = (
+            f"no older version {'is known to run' if unread else 'runs'} here{unread}"
+        )
+        if newest.is_oldest:
+            outcome = "there is no older version for this target"
+        reasons.append(next(iter(failed), outcome))
+    hints: list[Hint] = [suggest_request_without(program, resolver_input.lock_request)]
+    if newest.unusable:
+        driver = _suggest_driver(newest.unusable, newest.toolkit, refused)
+        hints = [*driver, *hints]
+    why = ", and ".join(reasons) or None
+    return Conflict(NoBuildError(NO_CODE, message, why=why, hint=tuple(hints)))
+
+
+def _suggest_driver(
+    why: Reason, toolkit: Toolkit, refused: Refused
+) -> tuple[Hint, ...]:
+    """Return the hint that updates the driver, if it is too old for a CUDA."""
+    if not toolkit:
+        return ()
+    build = replace(refused.resolver_input.builds[0], toolkit=toolkit)
+    gpus = refused.resolver_input.gpus
+    fixes = [rules.find_driver_fix(build, why.code, [gpu]) for rules, gpu in gpus]
+    return next(filter(None, fixes), ())
+
+
+def _find_deciding_pins(fact: Fact, refused: Refused) -> list[Requirement]:
+    """Return the pins of a rejected package, and torch's deciding limits."""
+    packages = {fact.package}
+    # Without code for the GPUs, the package runs with no torch.
+    if fact.wheel and not fact.unusable:
+        packages.add("torch")
+    torches = [Version(f"{minor}.0") for minor in fact.torches]
+    optional = {one.text for one in refused.resolver_input.alternative.optional_pins}
+    pins = []
+    for package in sorted(packages):
+        for limit in refused.resolver_input.find_limits(package):
+            is_deciding = limit.is_exact
+            if package == "torch" and torches:
+                is_deciding |= not any(map(limit.allows, torches))
+            if is_deciding and limit.text not in optional:
+                pins.append(limit)
+    return pins
+
+
+def _explain_added_torch(refused: Refused) -> Conflict | None:
+    """Return the conflict if only the torch that gpuinstall adds causes it.
+
+    No requested package and no release that uv tried requires torch.
+    """
+    resolver_input = refused.resolver_input
+    family = resolver_input.catalog.family
+    request = resolver_input.lock_request.request
+    if family & requirement_names(request.requirements):
+        return None
+    if not find_mentioned_names(refused.conflict.message, {"torch"}):
+        return None
+    for (name, _), dependencies in refused.log.edges.items():
+        if name not in family and "torch" in requirement_names(dependencies):
+            return None
+    conflict = refused.conflict
+    named = [
+        one
+        for name in find_mentioned_names(conflict.message, resolver_input.requested)
+        for one in resolver_input.find_limits(name)
+        if one.specifier
+    ]
+    limits = " and ".join(map(format_limit, named)) or "the other packages"
+    message = (
+        f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
+    )
+    reasons = [conflict.format(), "no requested package requires torch"]
+    hint = "Request other versions"
+    if "was filtered by `exclude-newer`" in conflict.message:
+        hint = "Set exclude-newer to a later date"
+    why = ", and ".join(filter(None, reasons))
+    return Conflict(NoBuildError(TORCH_ADDED, message, why=why, hint=hint))
+
+
+def _explain_by_wheels(refused: Refused) -> Conflict | None:
+    """Return a conflict if Python or glibc excludes a package's wheels."""
+    wheel = refused.conflict.incompatible
+    if wheel is None:
+        return None
+    if wheel.glibc:
+        return _create_glibc_conflict(wheel.package, wheel, refused)
+    outcome = refused.resolver_input.lock_request.choose_build(python=wheel.python)
+    if isinstance(outcome, Rejected):
+        return None
+    error = NoBuildError(
+        "requirements-conflict",
+        f"{wheel.package} has no wheel for Python {refused.resolver_input.python}",
+        why=f"{wheel.package} {wheel.version} has one for Python {wheel.python}",
+        hint=make_change("--python", wheel.python),
+    )
+    return Conflict(error)
+
+
+def _create_glibc_conflict(
+    package: str,
+    wheel: IncompatibleWheel,
+    refused: Refused,
+    failure: InstallationError | None = None,
+) -> Conflict:
+    """Return the conflict if the glibc of the target excludes a wheel."""
+    resolver_input = refused.resolver_input
+    message = f"{package} has no wheel for glibc {resolver_input.target.glibc}"
+    hint: Hint = f"Use a distribution or a container with glibc {wheel.glibc} or newer"
+    if resolver_input.lock_request.is_glibc_assumed:
+        message += ", which the lock assumes"
+        hint = make_change("--glibc", wheel.glibc)
+    why = f"{wheel} requires glibc {wheel.glibc}"
+    why += f", and {failure.message}" if failure else ""
+    return Conflict(NoBuildError(ASSUMED_GLIBC, message, why=why, hint=hint))
+
+
+def _explain_by_plan(refused: Refused) -> Conflict | None:
+    """Return the plan's refusal of the torch that a package requires."""
+    resolver_input = refused.resolver_input
+    lock_request = resolver_input.lock_request
+    if resolver_input.find_limits("torch"):
+        return None
+    for package, version, torch in _list_torch_demands(refused):
+        required = remove_marker(torch).at(FROM_METADATA)
+        pinned = lock_request.with_request_changes(
+            requirements=(required, *resolver_input.requirements)
+        )
+        outcome = pinned.outcome
+        if isinstance(outcome, Rejected):
+            error = outcome.error(lock_request.machine)
+            error.why = f"{package} {version} requires {remove_marker(torch)}"
+            return Conflict(error)
+    return None
+
+
+def _list_torch_demands(refused: Refused) -> Iterator[tuple[str, str, Requirement]]:
+    """Yield unsatisfied requirements of torch, latest release first."""
+    torches = {build.torch for build in refused.builds.values()}
+    edges = sorted(
+        refused.log.edges.items(),
+        key=lambda one: Version(one[0][1] or "0"),
+        reverse=True,
+    )
+    for (package, version), dependencies in edges:
+        for one in dependencies:
+            is_torch = (
+                one.name == "torch" and package in refused.resolver_input.requested
+            )
+            if is_torch and not any(map(one.allows, torches)):
+                yield package, version, one

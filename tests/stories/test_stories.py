@@ -372,7 +372,11 @@ class Stage:
         date, *patterns = words.split()
         seconds = datetime.fromisoformat(f"{date}T12:00+00:00").timestamp()
         for pattern in patterns:
-            for path in self.index.folder.rglob(pattern):
+            for path in filter(Path.is_file, self.index.folder.rglob(pattern)):
+                # Another story may have a hard link to the file.
+                content = path.read_bytes()
+                path.unlink()
+                path.write_bytes(content)
                 os.utime(path, (seconds, seconds))
         self.index.habits = replace(self.index.habits, dates=True)
 

@@ -66,7 +66,7 @@ def test_active_python_is_the_first_on_path(home):
     assert read_active_python() == "3.13.1"
     (home / "bin" / "python3").unlink()
     (home / "bin" / "python3").symlink_to(sys.executable)
-    assert read_active_python() == platform.python_version()
+    assert platform.python_version().startswith(read_active_python() or "?")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="requires Unix links")

@@ -24,6 +24,7 @@ PATH the new process receives. Machine facts, uv, pip, and torch are Linux's.
 under these rules.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -36,7 +37,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from gpuinstall.base.process import Finished
@@ -266,6 +267,14 @@ class Flavoured(ModuleType):
         return getattr(self.__dict__["_real"], name)
 
 
+class Library:
+    """A library of Windows, whose functions return 0 and find nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Return a new function, whose ``restype`` can be set."""
+        return lambda *_arguments: 0
+
+
 class Started(subprocess.Popen[Any]):
     """Find a program like CreateProcess."""
 
@@ -312,6 +321,7 @@ def play():
         if name.removeprefix("gpuinstall.") in BY_PLATFORM:
             vars(loaded)["sys"] = windows_sys
     sys.modules["msvcrt"] = create_msvcrt()
+    vars(ctypes)["windll"] = SimpleNamespace(kernel32=Library(), ntdll=Library())
     rules = Windows(Path(os.environ[FOLDER]))
     process.run = adding_names(process.run, rules)
     os.rename = renaming(os.rename)

@@ -119,7 +119,10 @@ def read_restart_time(boot: str) -> int:
     """Return the nanosecond time of a host restart after a boot, or 0."""
     if boot == read_boot_id():
         return 0
-    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    # Windows' only clock since the boot is the monotonic one.
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    uptime_ns = time.clock_gettime_ns(clock) if clock else time.monotonic_ns()
+    return time.time_ns() - uptime_ns
 
 
 def _read_namespace() -> str:

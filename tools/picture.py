@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
+from tests.lab import compiler
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
 from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index
@@ -45,6 +46,7 @@ def main() -> None:
     """Run the commands in one folder and draw the final screen."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        compiler.provide(folder / "compiler")
         played = environment(DRIVER, build(folder / "libraries"), folder)
         home = folder / "home"
         (home / "project").mkdir(parents=True)
@@ -54,6 +56,7 @@ def main() -> None:
                 "LAB_GPUS": played["LAB_GPUS"],
                 "LD_LIBRARY_PATH": played["LD_LIBRARY_PATH"],
                 "HOME": str(home),
+                "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}",
                 "SHELL": "/bin/bash",
                 "TERM": "xterm-256color",
                 "XDG_CACHE_HOME": str(home / ".cache"),

@@ -71,6 +71,8 @@ _MARKS = r"[\\\x00-\x1f\x7f]"
 _SCHEME = r"(?i)[a-z][a-z0-9+.-]+:"
 _WHOLE_SCHEME = r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+://[^/])"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
+_OTHER_VCS = r"(?i)(svn|hg|bzr)\+|(git\+)?git:"
+"""Pattern for a repository that uv does not support."""
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
 
@@ -624,6 +626,9 @@ def _parse_text(text: str) -> Requirement:
     if fault:
         kind = "URL" if named or is_url(text) or unnamed else "requirement"
         raise _malformed(address.rpartition("@")[2], kind, fault)
+    if re.match(_OTHER_VCS, address):
+        message = f"{shorten(address)} is not supported: uv reads only repositories of Git over https, ssh, and file"
+        raise UsageError("requirement-malformed", message)
     if named or unnamed is None:
         return _parse_named(text)
     return _parse_address(unnamed)

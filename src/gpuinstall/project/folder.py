@@ -156,6 +156,7 @@ def read_contents(
     is_unfinished = paths.has_unfinished_change()
     own = None if is_unfinished else read_environment_lock(paths.venv)
     locks = read_folder_locks(paths.folder, own)
+    locks.report_later_versions(reporter)
     requested = group_files_by_path(settings.files, paths.folder)
     recorded = combine_recorded_requests(locks)
     selected = SelectedParts.from_files(settings.request, recorded, requested)

@@ -72,6 +72,14 @@ class FolderLocks(Value):
                 raise file.error
         return self.valid
 
+    def report_later_versions(self, reporter: Reporter) -> None:
+        """Report locks of a later minor version; its keys are ignored."""
+        for lock in self.valid:
+            version = lock.pylock.lock_version
+            if version.minor:
+                message = f"{lock.name} has lock-version {version}, read as 1.0"
+                reporter.step("Lock", message)
+
     def report_damaged(self, request: Request, reporter: Reporter) -> None:
         """Warn that requirements of a damaged lock may not be in a request."""
         damaged = [file.path.name for file in self.files if file.error]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -614,9 +615,11 @@ def parse(name: str, text: str) -> Lock:
     try:
         document = parse_toml(text)
         version = document.get("lock-version", "1.0")
-        if version != "1.0":
-            message = f"{name} has lock-version {version}; this release supports 1.0"
+        if not re.fullmatch(r"1\.\d{1,9}", str(version)):
+            message = f"{name} has lock-version {version}; this release supports 1"
             raise LockError("lock-version", message, hint="Upgrade gpuinstall")
+        # The reader of the folder's locks reports a later minor version.
+        logging.getLogger("packaging.pylock").disabled = True
         pylock = Pylock.from_dict(document)
         tables = document.get("tool", {})
         own = read(dict, tables.get("gpuinstall", {}), "tool.gpuinstall")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -160,7 +161,9 @@ class ProjectFile(Value):
                 for name, entry in read_poetry_entries(self.poetry)
                 if name != "python" and not entry.get("optional")
             )
-        yield from (parse_requirement(text, origin) for text in texts)
+        yield from (
+            parse_requirement(expand_hatch_fields(text), origin) for text in texts
+        )
 
     @cached_property
     def extras(self) -> dict[str, list[str]]:
@@ -246,7 +249,9 @@ class ProjectFile(Value):
         if texts is None:
             raise self._unknown_part_error(part, where)
         origin = TextOrigin(str(self.path), f"{key} {part.name}")
-        yield from (parse_requirement(text, origin) for text in texts)
+        yield from (
+            parse_requirement(expand_hatch_fields(text), origin) for text in texts
+        )
 
     def _group_requirements(self, name: str) -> list[str] | None:
         """Return the requirements of a group, or None if it does not exist."""
@@ -462,6 +467,16 @@ def _locate_requirement(
 def join_markers(*markers: str) -> str:
     """Return a marker that is true if all of these are true."""
     return " and ".join(f"({marker})" for marker in markers if marker)
+
+
+def expand_hatch_fields(text: str) -> str:
+    """Replace Hatch's ``{root:uri}`` in a dependency by a relative URL."""
+    return re.sub(r"\{root((?::parent)*):uri\}", _locate_root, text)
+
+
+def _locate_root(match: re.Match[str]) -> str:
+    count = match[1].count(":")
+    return f"file:{'/'.join(['..'] * count) or '.'}"
 
 
 def convert_poetry_entry(name: str, entry: Table) -> str:

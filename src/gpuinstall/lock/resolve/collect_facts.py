@@ -1,16 +1,15 @@
 """Collect facts about packages in a resolution for the next run of uv.
 
-If a package is rejected, its older releases are searched for the latest one that runs.
-After three rejections for the same reason, each further rejection doubles the stride.
-Then the search bisects between the first release that runs and the last rejected one.
+If a package is rejected, its older releases are tried one by one. After eight rejections
+for one reason, each further rejection doubles the stride. Then the search bisects between
+the first release that runs and the last rejected one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from functools import partial
 
 from packaging.version import Version
 
@@ -41,8 +40,11 @@ from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import library_stem
 
-REJECTIONS = 3
+REJECTIONS = 8
 """Number of rejections for one reason before skipping releases."""
+
+ENOUGH = 3
+"""Rejections for one reason after which unread releases are rejected."""
 
 
 def collect_facts(
@@ -99,14 +101,15 @@ def _find_wheel_facts(
         fact = _create_missing_code_fact(found, compiled, inspector.index) or fact
     if fact is None:
         return Knowledge()
-    search = partial(OlderReleaseSearch, found, fact, inspector, resolution, known)
+    older = OlderReleases(found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution, known):
         # A package may work without the rejected library, or only with another torch.
         may_replace = inspector.works_without(found) or not found.unusable
         may_replace |= package not in known.needed
         may_replace &= fact.rejects(resolution.torch)
         may_replace &= inspector.is_for_gpus(package, resolution)
-        return Knowledge.from_facts(search().find_replacement() if may_replace else [])
+        facts = older.find_facts(is_optional=True) if may_replace else []
+        return Knowledge.from_facts(facts)
     if fact.excludes:
         releases = [*inspector.index.find_releases(package)]
         fact = replace(
@@ -125,7 +128,7 @@ def _find_wheel_facts(
     # Keep a requested package at its latest release if another torch runs with it. uv
     # selects another torch, unless other packages require this one.
     elif not fact.rejects(resolution.torch) or (
-        not is_dependency and rejections < REJECTIONS - 1
+        not is_dependency and rejections < ENOUGH - 1
     ):
         return learned
     elif (
@@ -134,7 +137,7 @@ def _find_wheel_facts(
         and inspector.has_only_older_cuda(found, resolution)
     ):
         return learned | Knowledge(before_torch=(package,))
-    return learned | Knowledge.from_facts(search().find_facts())
+    return Knowledge.from_facts(older.find_facts())
 
 
 def _find_violated_constraints(
@@ -204,12 +207,9 @@ class Trial(Value):
     cause: str = ""
     """The code of the reason why the release is rejected."""
 
-    depth: Depth = Depth.WHOLE
-    """The depth to which the release was inspected."""
 
-
-class OlderReleaseSearch:
-    """A search of the older releases of one package."""
+class OlderReleases:
+    """The older releases of a rejected package, tried one by one."""
 
     def __init__(
         self,
@@ -219,163 +219,107 @@ class OlderReleaseSearch:
         resolution: UvResolution,
         known: Knowledge,
     ) -> None:
-        self.rejected = rejected
-        self.fact = fact
-        self.inspector = inspector
-        self.resolution = resolution
-        self.known = known
+        self.rejected, self.fact, self.inspector = rejected, fact, inspector
+        self.resolution, self.known = resolution, known
         # A package of the request or an extra that no torch runs may run with any torch.
         self.builds = frozenset([resolution.torch])
         is_named = fact.package in inspector.resolver_input.requested
         is_named |= fact.package not in known.needed
         if fact.excludes and is_named and not inspector.works_without(rejected):
             self.builds = frozenset(inspector.index.builds())
-        self.allowed = list[Wheel]()
-        """The older releases that all packages allow."""
-        self.wheels = self._find_candidates()
-        self.trials: dict[int, Trial] = {}
         self.compiled = inspector.find_compiled_release(rejected)
         self.deepest = inspector.max_depth(rejected.wheel, resolution)
-        if inspector.index.reader.is_limit_reached:
-            self.deepest = min(self.deepest, Depth(rejected.row.depth))
-        self.cause = fact.code or _find_rejection_code(rejected, resolution)
-        self.rejections = Counter([self.cause])
+        self.causes = Counter([fact.code or _find_rejection_code(rejected, resolution)])
 
-    def find_facts(self) -> Iterator[Fact]:
-        """Yield the facts found, including assumed facts."""
-        found = self._search()
-        end = len(self.wheels) if found is None else found + 1
-        are_all_rejected = all(
-            place in self.trials and self.trials[place].runs is False
-            for place in range(len(self.wheels))
+    def find_facts(self, *, is_optional: bool = False) -> list[Fact]:
+        """Return facts about older releases, down to the latest that runs.
+
+        Args:
+            is_optional: Whether only a release that runs, and that all requirements
+                allow, may replace the rejected one.
+        """
+        wheels = self._find_candidates(is_optional=is_optional)
+        trials = self._try_releases(wheels)
+        running = [place for place, trial in trials.items() if trial.runs]
+        if is_optional and not running:
+            return []
+        is_refused = len(trials) == len(wheels) and all(
+            one.runs is False for one in trials.values()
         )
-        is_refused = are_all_rejected or max(self.rejections.values()) >= REJECTIONS
-        may_assume = found is not None or is_refused
-        for place in range(end):
-            trial = self.trials.get(place)
-            if trial and trial.fact and (trial.runs is not None or may_assume):
-                yield trial.fact
-            elif may_assume and (trial is None or trial.runs is None):
-                wheel = self.wheels[place]
-                why = "releases before and after it do not run either"
-                fact = _create_skipped_fact(wheel, why)
-                yield replace(fact, builds=self.fact.builds, wheel=wheel)
+        is_refused |= max(self.causes.values()) >= ENOUGH
+        facts = [self.fact]
+        for place, wheel in enumerate(
+            wheels[: min(running) + 1] if running else wheels
+        ):
+            trial = trials.get(place) or Trial(self._skip(wheel), None)
             # Otherwise, uv selects the latest release that no fact excludes.
+            if trial.fact and (trial.runs is not None or running or is_refused):
+                facts.append(trial.fact)
+        return facts
 
-    def find_replacement(self) -> list[Fact]:
-        """Return facts if all packages allow an older release that runs."""
-        facts = [self.fact, *self.find_facts()] if self.allowed else []
-        has_release = any(trial.runs for trial in self.trials.values())
-        return facts if has_release else []
+    def _skip(self, wheel: Wheel) -> Fact:
+        """Return the fact that a release was not tried."""
+        fact = _create_skipped_fact(wheel, "newer releases do not run either")
+        return replace(fact, builds=self.fact.builds, wheel=wheel)
 
-    def _find_candidates(self) -> list[Wheel]:
+    def _find_candidates(self, *, is_optional: bool) -> list[Wheel]:
         """Return the older releases that requirements allow, latest first.
 
         METADATA must also allow a relevant build of torch.
         """
-        wheel = self.rejected.wheel
-        index = self.inspector.index
+        wheel, index = self.rejected.wheel, self.inspector.index
         releases = index.find_releases(wheel.package).items()
         older = [one for version, one in releases if version < wheel.version]
-        requirements = index.log.find_demands(wheel.package, self.resolution.versions)
-        self.allowed = [
-            one
-            for one in older
-            if all(requirement.allows(one.version) for requirement in requirements)
+        demands = index.log.find_demands(wheel.package, self.resolution.versions)
+        allowed = [
+            one for one in older if all(limit.allows(one.version) for limit in demands)
         ]
         # If none is allowed, uv selects other versions of the packages that require it.
-        older = self.allowed or older
+        if allowed or is_optional:
+            older = allowed
         if not any(one.name == "torch" for one in self.rejected.row.requirements()):
             return older
         builds = map_concurrently(
             self.inspector.find_allowed_builds, older, WHEELS_AT_ONCE
         )
         return [
-            wheel
-            for wheel, allowed_builds in zip(older, builds, strict=True)
-            if allowed_builds & self.builds
+            one
+            for one, allows in zip(older, builds, strict=True)
+            if allows & self.builds
         ]
 
-    def _search(self) -> int | None:
-        """Return the position of the latest release that runs, if found."""
-        last = -1
-        stride = 1
-        cause = self.cause
-        # The CUDA of a release is known before its GPU code is read.
-        depth = min(Depth(self.rejected.row.depth), self.deepest)
-        unknown = 0
-        while last + 1 < len(self.wheels):
-            end = len(self.wheels)
-            place = last + stride if last + stride < end else (last + end) // 2
-            trial = self._try_release(place, depth)
-            if trial is None:
-                return None
-            if trial.runs or trial.cause not in {"", cause}:
-                found = self._bisect(last, place, cause, depth)
-                if found is not None:
-                    place = found
-                    trial = self._try_release(found, self.deepest)
-                if trial is None or trial.runs:
-                    return found
-                cause, stride, depth = trial.cause or cause, 1, self.deepest
-            unknown += trial.runs is None
-            if self.rejections[cause] + unknown >= REJECTIONS:
-                stride *= 2
-            last = place
-        return None
-
-    def _bisect(
-        self, rejected: int, older: int, cause: str, depth: Depth
-    ) -> int | None:
-        """Return the position of the latest release between two that runs.
-
-        Args:
-            rejected: The position of the last release rejected for a cause.
-            older: The position of a release that runs or has another cause.
-            cause: The code of the reason for the rejection.
-            depth: The depth to which releases are inspected.
-        """
-        found = older if self.trials[older].runs else None
-        while older - rejected > 1:
-            middle = (rejected + older) // 2
-            trial = self._try_release(middle, depth)
-            if trial is None:
-                break
-            if trial.runs:
-                found = older = middle
-            elif found is None and trial.cause not in {"", cause}:
-                older = middle
-            else:
-                rejected = middle
-        return found
-
-    def _try_release(self, place: int, depth: Depth) -> Trial | None:
-        """Inspect a release; return None if the read budget is exhausted.
-
-        A release that runs is inspected again if the depth is greater.
-        """
-        trial = self.trials.get(place)
-        if trial is None or (trial.runs and trial.depth < depth):
-            reader = self.inspector.index.reader
+    def _try_releases(self, wheels: Sequence[Wheel]) -> dict[int, Trial]:
+        """Try releases until the latest that runs is found, by position."""
+        reader = self.inspector.index.reader
+        trials = dict[int, Trial]()
+        rejected, end, stride = -1, len(wheels), 1
+        while rejected + 1 < end:
             if reader.is_limit_reached and self.deepest > Depth.METADATA:
-                return None
-            trial = replace(self._inspect(self.wheels[place], depth), depth=depth)
-            self.trials[place] = trial
-            if trial.cause:
-                self.rejections[trial.cause] += 1
-        return trial
+                break
+            place = rejected + stride
+            if place >= end:
+                place = (rejected + end) // 2
+            trial = trials[place] = self._inspect(wheels[place])
+            if trial.runs:
+                end = place
+                continue
+            rejected = place
+            self.causes[trial.cause] += bool(trial.cause)
+            if self.causes[trial.cause] >= REJECTIONS:
+                stride *= 2
+        return trials
 
-    def _inspect(self, wheel: Wheel, depth: Depth) -> Trial:
-        """Inspect the wheel of a release to a depth."""
+    def _inspect(self, wheel: Wheel) -> Trial:
+        """Inspect the wheel of a release."""
         try:
-            found = self._read(wheel, depth)
+            found = self._read(wheel)
         except InstallationError as error:
             return Trial(_create_skipped_fact(wheel, error.message), None)
         fact = create_wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
             cause = _find_rejection_code(found, self.resolution)
             return Trial(fact, runs=False, cause=cause)
-        if depth < self.deepest or depth is Depth.METADATA:
+        if self.deepest is Depth.METADATA:
             return Trial(fact, runs=True)
         why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
         if why:
@@ -391,10 +335,10 @@ class OlderReleaseSearch:
                 return Trial(_create_skipped_fact(wheel, why_unread), None)
         return Trial(fact, runs=True)
 
-    def _read(self, wheel: Wheel, depth: Depth) -> Compatibility:
+    def _read(self, wheel: Wheel) -> Compatibility:
         """Read a wheel until it is certain enough whether it runs."""
         steps = self.inspector.read(
-            wheel, self.resolution, self.known, depth, self.builds
+            wheel, self.resolution, self.known, self.deepest, self.builds
         )
         may_read_rest = self.inspector.index.reader.may_read_rest
         with closing(steps):
@@ -413,9 +357,7 @@ class OlderReleaseSearch:
         why = found.verdicts[self.resolution.torch].warning
         libraries = {library_stem(code.library) for code in self.rejected.row.codes}
         own = {library_stem(code.library) for code in found.row.codes}
-        if why and own <= libraries and self.rejections[why.code]:
-            return why
-        return None
+        return why if why and own <= libraries and self.causes[why.code] else None
 
 
 def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:

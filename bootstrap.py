@@ -882,9 +882,11 @@ def staging_folder(data: Path) -> Iterator[Path]:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for leftover in data.glob(".new-????????"):
                 shutil.rmtree(leftover, ignore_errors=True)
-        yield Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=data))
-        )
+        folder = tempfile.TemporaryDirectory(prefix=".new-", dir=data)
+        stage = Path(stack.enter_context(folder))
+        # Otherwise, uv would search the parents, which can belong to other users.
+        (stage / "uv.toml").touch()
+        yield stage
 
 
 def data_folder() -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import bootstrap
 import pytest
+from uv import find_uv_bin
 
 from gpuinstall.base import process
 from gpuinstall.cli.commands import COMMANDS
@@ -72,6 +73,13 @@ def test_only_folders_of_killed_runs_are_removed(tmp_path, monkeypatch):
         assert {*tmp_path.iterdir()} == {tmp_path / ".new-idea", stage}
 
     assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
+
+
+def test_uv_ignores_settings_above_the_stage(nobody):
+    (nobody / "uv.toml").write_text("of-another-user = [")
+
+    with bootstrap.staging_folder(nobody / "data") as stage:
+        assert bootstrap.run([find_uv_bin(), "cache", "dir"], stage)
 
 
 def test_pip_settings_are_passed_to_uv(nobody):

@@ -20,6 +20,7 @@ _Row = Mapping[str, Any]
 _Numbers = Annotated[tuple[int, ...], version_key]
 _KEYS = {
     "floors": "cuda",
+    "oldest_chips": "cuda capability",
     "first_drivers": "capability",
     "tegra": "capability",
     "families": "code runs_on",
@@ -126,6 +127,8 @@ class Drivers(Value, eq=False):
     """The oldest driver branch that cuda-compat is known to support."""
     floors: Mapping[int, Floor]
     """The oldest driver for each CUDA major."""
+    oldest_chips: Mapping[int, ComputeCapability]
+    """The oldest chip that the compilers of each CUDA major support."""
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]

@@ -21,6 +21,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend, ComputeCapability
 from gpuinstall.catalog import Build, Wheel
+from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
@@ -37,16 +38,6 @@ from gpuinstall.wheels.needs import (
 
 ServedGpus = tuple[tuple[Rules, Gpu], ...]
 """The GPUs that a package must run on, each with the rules of its machine."""
-
-_OLDEST_CHIPS = {
-    13: ComputeCapability(7, 5),
-    12: ComputeCapability(5, 0),
-    11: ComputeCapability(3, 5),
-}
-"""The oldest chip that the compilers of each CUDA major support.
-
-NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectures.
-"""
 
 OTHER_TORCH = "other-torch"
 """The code of a rejection because of symbols that a torch does not export."""
@@ -235,7 +226,8 @@ def reject_old_driver(row: WheelRow, gpus: ServedGpus) -> Reason | None:
 def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     """Reject a wheel if its CUDA or package family dropped a GPU."""
     limits = {}
-    oldest = _OLDEST_CHIPS.get(row.toolkit[0]) if row.toolkit else None
+    chips = load_drivers().oldest_chips
+    oldest = chips.get(row.toolkit[0]) if row.toolkit else None
     if oldest:
         limits[oldest] = f"{format_toolkits(row)}, which supports {oldest.sm} and newer"
     lowest = load_members().lowest_chip(row.package, Version(row.version))

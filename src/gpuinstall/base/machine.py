@@ -51,7 +51,7 @@ def _version(pattern: str, example: str) -> Callable[[str], str]:
     return parse
 
 
-_Glibc = Annotated[str, _version(r"[0-9]+\.[0-9]+", "2.36")]
+Glibc = Annotated[str, _version(r"[0-9]+\.[0-9]+", "2.36")]
 _Python = Annotated[str, _version(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", "3.12.1")]
 
 
@@ -161,7 +161,7 @@ class Machine(Value):
     os: System
     arch: Architecture
     libc: Libc | None = None
-    glibc: _Glibc | None = None
+    glibc: Glibc | None = None
     environment: Environment = Environment()
     pythons: tuple[_Python, ...] | None = None
     """The available Python versions. None: any version can be installed."""

@@ -274,7 +274,7 @@ class CommandOptions:
     )
     glibc: str | None = _define_option(
         "--glibc X.Y",
-        "glibc of that machine or target (default: minimum-libc-version of [tool.uv], or 2.28).",
+        "glibc of that machine or target (default: minimum-libc-version of [tool.uv], or this machine's, at most 2.34).",
     )
     all_builds: bool = _define_option(
         "--all", "Show all rejected builds, with the reasons."

@@ -329,6 +329,7 @@ def _create_record(request: LockRequest, resolution: Resolution) -> Record:
         catalogue=catalog.date,  # prose: key of lock files
         architectures=tuple(build.code),
         floors=dict(rules.find_minimum_drivers(build)),
+        glibc=resolution.target.glibc if request.machine.os == "linux" else None,
         apart=tuple(sorted(resolution.apart)),
         relaxed={name: one.text for name, one in resolution.relaxed.items()},
     )

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value
+from gpuinstall.base.versions import version_key
 from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
 
@@ -21,6 +22,9 @@ PROCESSOR_BYTES = 4096
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
 """C libraries by the file name prefix of their dynamic loader."""
+
+_ASSUMED_GLIBC = "2.34"
+"""A glibc that Ubuntu 22.04, Debian 12, RHEL 9, and newer systems support."""
 
 
 class Host(Value):
@@ -65,17 +69,29 @@ def read_host(source: Source) -> Host:
     )
 
 
+def read_assumed_glibc() -> str:
+    """Return the glibc of a described machine: this machine's, or 2.34."""
+    libc, _, version = _read_libc().partition(" ")
+    if libc != "glibc":
+        return _ASSUMED_GLIBC
+    return min(version, _ASSUMED_GLIBC, key=version_key)
+
+
+def _read_libc() -> str:
+    """Return a text such as "glibc 2.36", or "" without glibc."""
+    with suppress(AttributeError, ValueError, OSError):
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    return ""
+
+
 def _read_platform() -> str:
     """Return Python's facts about this machine as JSON."""
-    libc = ""
-    with suppress(AttributeError, ValueError, OSError):
-        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     return json.dumps(
         {
             "system": platform.system(),
             "machine": platform.machine(),
             "release": platform.release(),
-            "libc": libc,
+            "libc": _read_libc(),
             "translated": _read_translation_state(),
         }
     )

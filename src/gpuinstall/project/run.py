@@ -34,6 +34,7 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import find_lock_settings
+from gpuinstall.machine.host import read_assumed_glibc
 from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
@@ -266,7 +267,7 @@ def read_project(
     sources = replace(sources, family=catalog.family)
     machine = settings.machine or here or _read_this_machine(reporter)
     if settings.machine and machine.os == "linux" and not machine.glibc:
-        machine = replace(machine, glibc=contents.glibc)
+        machine = replace(machine, glibc=contents.glibc or read_assumed_glibc())
     request = settings.request
     pythons = request.preferred_pythons
     if not settings.machine:

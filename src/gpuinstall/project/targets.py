@@ -12,8 +12,9 @@ from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.environments.environment import read_marker, read_python_version
-from gpuinstall.lock.file.target import GLIBC, Target
+from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
+from gpuinstall.machine.host import read_assumed_glibc
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import create_marker_values, parse_request
 from gpuinstall.project.extras import select_extras
@@ -102,7 +103,9 @@ def make_lock_requests(
     catalog = add_locked_builds(project.catalog, locks, project.open_session)
     targets = request.targets or project.contents.config.targets
     machine = project.settings.machine
-    glibc = (machine and machine.glibc) or project.contents.glibc or GLIBC
+    glibc = (
+        (machine and machine.glibc) or project.contents.glibc or read_assumed_glibc()
+    )
     is_glibc_alone = machine == create_target_machine(Target(CPU.tag), glibc)
     if machine and not (targets and is_glibc_alone):
         if request.targets:
@@ -185,7 +188,8 @@ def _make_locked_requests(
             target,
             here.request,
             here.catalog,
-            glibc=project.contents.glibc or (lock.glibc if lock else GLIBC),
+            glibc=project.contents.glibc
+            or (lock.glibc if lock else read_assumed_glibc()),
             is_backend_asked=not lock or bool(lock.record.asked),
         )
         if own and own.name == target.filename:

@@ -70,4 +70,5 @@ def test_lock_record_has_request_and_minimum_versions():
     assert record.inputs == ("torch==2.14.1",)
     assert "sm_80" in record.architectures
     assert record.floors.keys() == {"driver"}
+    assert record.glibc == "2.28"
     assert "asked" not in locked(NUMPY, request=Request()).record.to_table()

@@ -8,6 +8,7 @@ from gpuinstall.machine.host import (
     detect_architecture,
     parse_avx,
     parse_os_release,
+    read_assumed_glibc,
     read_host,
 )
 from tests.lab.recorded import platform, recording
@@ -100,3 +101,12 @@ def test_c_library_of_the_host_is_detected(tmp_path, files, libc, glibc):
 )
 def test_avx_is_read_from_cpu_flags(text, avx):
     assert parse_avx(text) is avx
+
+
+@pytest.mark.parametrize(
+    ("libc", "glibc"),
+    [("glibc 2.28", "2.28"), ("glibc 2.39", "2.34"), ("", "2.34")],
+)
+def test_assumed_glibc_is_at_most_2_34(monkeypatch, libc, glibc):
+    monkeypatch.setattr("os.confstr", lambda _: libc, raising=False)
+    assert read_assumed_glibc() == glibc

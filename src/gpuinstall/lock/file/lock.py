@@ -31,6 +31,7 @@ from gpuinstall.base.location import (
     SourceOrigin,
     parse_source,
 )
+from gpuinstall.base.machine import Glibc
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     TextOrigin,
@@ -45,6 +46,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import MAX_NAMES, has_login, shorten
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import version_key
 from gpuinstall.sources.provenance import RECORDED_HASHES
 from gpuinstall.sources.uv_settings import LIMITS
 
@@ -112,7 +114,10 @@ class Record(Value):
 
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = {}
-    """The minimum versions of the driver, glibc, and other components."""
+    """The minimum versions of the driver and other components."""
+
+    glibc: Glibc | None = None
+    """The glibc version for which the packages were selected."""
 
     apart: tuple[str, ...] = ()
     """The packages whose versions differ between targets."""
@@ -453,10 +458,11 @@ class Lock(Value):
 
     @property
     def glibc(self) -> str:
-        """The lowest glibc version that all locked packages support."""
+        """The glibc version for which the packages were selected."""
         from gpuinstall.lock.file.target import find_required_glibc
 
-        return find_required_glibc((file.package, file.name) for file in self.files)
+        required = find_required_glibc((file.package, file.name) for file in self.files)
+        return max(required, self.record.glibc or required, key=version_key)
 
     def to_entry(self, path: Path, status: str) -> dict[str, Any]:
         """Return the entry of a lock file in the JSON output of a command."""

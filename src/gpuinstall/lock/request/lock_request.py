@@ -110,7 +110,7 @@ class LockRequest(Value):
     @property
     def is_glibc_assumed(self) -> bool:
         """Whether the lock is for a glibc that no machine has reported."""
-        return self.machine.glibc is None or self.is_for_target
+        return not self.builds_here
 
     @property
     def has_programs(self) -> bool:

@@ -472,10 +472,9 @@ class PackageIndex:
         selected: Version,
         demands: Sequence[Requirement],
     ) -> Wheel | None:
-        """Return the next release's wheel if it requires a newer glibc.
+        """Return the wheel of the next release for a newer glibc, if any.
 
-        The result is None if the next release is compatible or does not exist. The wheel
-        of the selected release is returned if its sdist was selected instead.
+        The wheel of the selected release is returned if its sdist was selected instead.
 
         Args:
             package: The package.
@@ -495,10 +494,10 @@ class PackageIndex:
             for wheel in parse_page(page)
             if (wheel.version > selected or (is_built and wheel.version == selected))
             and tags & wheel.tags
+            and wheel.version not in compatible
             and self._is_allowed(wheel, limits)
         ]
-        nearest = min(following, key=lambda wheel: wheel.version, default=None)
-        return nearest if nearest and nearest.version not in compatible else None
+        return min(following, key=lambda wheel: wheel.version, default=None)
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

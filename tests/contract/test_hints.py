@@ -70,7 +70,8 @@ def calls(name, folder=SOURCE):
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
-                yield f"{path.name}:{node.lineno}", [*map(_word, node.args)]
+                words = [_word(one).split() or [""] for one in node.args]
+                yield f"{path.name}:{node.lineno}", [*chain(*words)]
 
 
 def _word(node):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.shell import ShellName, quote_literal, quote_word
 from gpuinstall.base.text import redact
@@ -18,8 +17,16 @@ NOTE = "   # "
 CMD_NOTE = "   & rem "
 """The separator in cmd, which has no other comment after a command."""
 PROGRAM = "gpuinstall"
-_PARTS = {"-r", "--requirements", "-e", "--editable", "--group", "--extra"}
-"""Options that request packages."""
+_REQUESTING = {"", "--requirement", "--editable", "--group", "--extra"}
+"""The options that request packages, and "" for an argument."""
+_OTHER_MACHINE = {"--machine", "--gpu", "--driver", "--os", "--arch", "--target"}
+"""The options of ``lock`` and ``plan`` that select another machine."""
+_IDENTIFYING = {
+    *("--machine", "--gpu", "--driver", "--os", "--arch", "--glibc"),
+    *("--venv", "--into", "--lock"),
+    *("--torch-index", "--index", "--default-index", "--find-links"),
+}
+"""The options that identify the machine, environment, lock, and sources."""
 
 
 class ShellText(str):
@@ -110,30 +117,78 @@ class Advice(Value):
         """
         if self.program:
             return self
-        removed = _pair_options(self.removed)
-        changed = _pair_options(self.arguments) | removed
-        if options is not None and not changed.keys() <= options.keys():
+        removed = _list_options(self.removed)
+        changed = _list_options(self.arguments) | removed
+        if options is not None and not changed <= options.keys():
             return None
-        kept = _remove_options(command, changed)
         requirements = () if removed else self.removed
-        kept = [word for word in kept if word not in requirements]
-        words = (*kept, *self.arguments, *rest)
-        if requirements:
-            is_typed = len(kept) < len(command)
-            if not (is_typed and _has_request(words, options or {})):
+        is_replaced = "--only" in changed
+        if is_replaced:
+            changed |= _REQUESTING
+        typed = _split_words(command[2:], options)
+        kept = [
+            part
+            for part in typed
+            if part.name not in changed and part.words[0] not in requirements
+        ]
+        is_removed = len(kept) < len(typed)
+        kept += _split_words(self.arguments, options)
+        words = (*command[:2], *(word for part in kept for word in part.words), *rest)
+        if requirements and not is_replaced:
+            has_request = any(part.name in _REQUESTING for part in kept)
+            if not (is_removed and has_request):
                 return None
         if words == (*command, *rest):
             return None
         return Advice(words[0], words[1:], note=self.note)
+
+    def keep_options(
+        self,
+        command: Sequence[str],
+        options: Mapping[str, bool],
+        accepted: Mapping[str, bool],
+        depth: int,
+    ) -> Advice | None:
+        """Keep the options that identify the machine and files of a command.
+
+        Args:
+            command: The words of the command line.
+            options: The options of the command line, and whether they have a value.
+            accepted: The options of this hint's command.
+            depth: The number of words in the name of this hint's command.
+
+        Returns:
+            The hint. None if it is for this machine, but the command line for another one.
+        """
+        typed = _split_words(command[2:], options)
+        is_for_others = "--gpu" in options and _OTHER_MACHINE & _list_options(command)
+        if is_for_others and "--venv" in accepted:
+            return None
+        name, words = self.arguments[:depth], self.arguments[depth:]
+        own = _list_options(words)
+        kept = [
+            word
+            for part in typed
+            if part.name in _IDENTIFYING & accepted.keys() - own
+            for word in part.words
+        ]
+        return replace(self, arguments=(*name, *kept, *words))
 
 
 Hint = Advice | str
 """A command, or a sentence about a step that is not one."""
 
 
-def make_command(*words: str, note: str = "", place: str = "") -> Advice:
-    """Return a hint with a command of gpuinstall."""
-    return Advice(PROGRAM, words, place, note)
+def make_command(command: str, *words: str, note: str = "", place: str = "") -> Advice:
+    """Return a hint with a command of gpuinstall.
+
+    Args:
+        command: The fixed words of the command, separated by blanks.
+        words: The other words, which can contain blanks.
+        note: A short description of the effect.
+        place: The folder in which to run the command. Empty: any folder.
+    """
+    return Advice(PROGRAM, (*command.split(), *words), place, note)
 
 
 def make_change(*added: str, note: str = "", without: Sequence[str] = ()) -> Advice:
@@ -201,37 +256,37 @@ def _join(words: Iterable[str], shell: ShellName | None = None) -> str:
     )
 
 
-def _pair_options(words: Sequence[str]) -> dict[str, str]:
-    """Return the value of each option in a list of words; empty for a flag."""
-    values = {}
-    for word, after in pairwise((*words, "-")):
-        if word.startswith("-"):
-            values[word] = "" if after.startswith("-") else after
-    return values
+class _Part(NamedTuple):
+    """Option with its value, or an argument without a name."""
+
+    name: str
+    words: Sequence[str]
 
 
-def _has_request(command: Sequence[str], options: Mapping[str, bool]) -> bool:
-    """Return whether a command line of gpuinstall requests a package."""
-    for before, word in pairwise(command[1:]):
-        is_argument = not word.startswith("-") and not options.get(before)
-        if is_argument or word.partition("=")[0] in _PARTS:
-            return True
-    return False
-
-
-def _remove_options(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Remove options and their values from a command line.
+def _split_words(
+    words: Sequence[str], options: Mapping[str, bool] | None
+) -> list[_Part]:
+    """Split the words of a command line into options and arguments.
 
     Args:
-        command: The words.
-        options: The values by the names of the options; empty for a flag.
+        words: The words.
+        options: Whether each option has a value. None: it has one if a word follows.
     """
-    words: list[str] = []
-    before = ""
-    for word in command:
-        name = word.partition("=")[0]
-        # A flag has no value, so keep the next word.
-        if name not in options and not options.get(before):
-            words.append(word)
-        before = word
-    return words
+    parts = []
+    rest = list(words)
+    while rest:
+        name, equals, _ = rest[0].partition("=")
+        if not name.startswith("-"):
+            name = ""
+        has_value = len(rest) > 1 and not rest[1].startswith("-")
+        if options is not None:
+            has_value = options.get(name, False)
+        end = 2 if name and has_value and not equals else 1
+        parts.append(_Part(name, rest[:end]))
+        del rest[:end]
+    return parts
+
+
+def _list_options(words: Sequence[str]) -> set[str]:
+    """Return the names of the options in a command line."""
+    return {word.partition("=")[0] for word in words if word.startswith("-")}

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from gpuinstall.base.advice import (
+    PROGRAM,
     Advice,
     Hint,
     make_change,
@@ -185,7 +186,10 @@ def _convert_usage_error(
     error: click.ClickException, arguments: list[str]
 ) -> UsageError:
     command = _find_command_name(arguments)
-    hint: tuple[Hint, ...] = (make_command(*filter(None, [command]), "--help"),)
+    _, _, words = split_command_line(arguments)
+    group = getattr(load_command(command), "commands", ()) if command else ()
+    path = [word for word in (command, *words[:1]) if word in {command, *group}]
+    hint: tuple[Hint, ...] = (make_command(" ".join(path), "--help"),)
     message = error.format_message()
     for number, word in enumerate(arguments):
         option, equals, value = word.partition("=")
@@ -198,7 +202,7 @@ def _convert_usage_error(
         if option in _SAME_OPTIONS:
             own = list(arguments)
             own[number] = f"{_SAME_OPTIONS[option]}{equals}{value}"
-            hint = (make_command(*own),)
+            hint = (Advice(PROGRAM, tuple(own)),)
     if command == "sync":
         from gpuinstall.lock.request.declaration import make_sync_command
 

@@ -119,9 +119,9 @@ def _find_silent_index(plan: Plan) -> Iterator[Reason]:
 
 def _resolve_instead(change: Hint, machine: Machine) -> Hint:
     """Replace ``--relax``, which plan lacks, with ``lock --dry-run``."""
-    if isinstance(change, str) or change.arguments != ("--relax",):
+    if isinstance(change, str) or "--relax" not in change.arguments:
         return change
-    return replace(_make_dry_run(machine, "--relax"), note=change.note)
+    return replace(_make_dry_run(machine, *change.arguments), note=change.note)
 
 
 def _make_dry_run(machine: Machine, *options: str) -> Advice:

@@ -73,7 +73,8 @@ def run_command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             paths = options.read_paths()
             machine = read_machine(options.terminal)
             _recover_environment(paths, options.terminal)
-            existing = _check_environment(paths, machine, options)
+            arguments = command_words[1:] if command_words[0] == "python" else ()
+            existing = _check_environment(paths, machine, options, arguments=arguments)
             _check_projects(existing, options.terminal)
             check_environment_trust(paths.venv, options.terminal)
     _execute(command_words, paths)
@@ -117,14 +118,13 @@ def _make_inline_metadata_error(
                 f"with these lines in its metadata block, for the {tag} build of torch:"
             )
             lines = _make_source_lines(f"{project.sources.torch_index}/{tag}", tag)
-    python = ("run", "python", script, *arguments)
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",
         hint=(
             Advice("uv", ("run", script, *arguments), note=note),
             *lines,
-            make_command(*python, note="in .venv"),
+            make_command("run python", script, *arguments, note="in .venv"),
         ),
     )
 
@@ -175,9 +175,19 @@ def _explain_unusable_gpus(machine: Machine) -> str:
 
 
 def _check_environment(
-    paths: EnvironmentPaths, machine: Machine, options: CommandOptions
+    paths: EnvironmentPaths,
+    machine: Machine,
+    options: CommandOptions,
+    *,
+    arguments: Sequence[str],
 ) -> ExistingEnvironment:
     """Check that the managed environment exists and supports this machine.
+
+    Args:
+        paths: The paths of the environment.
+        machine: This machine.
+        options: The options of the command.
+        arguments: The arguments of Python, if the command runs it.
 
     Raises:
         UsageError: The folder has no managed environment.
@@ -195,7 +205,7 @@ def _check_environment(
     existing = inspect_environment(paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
-        raise _make_environment_error(existing)
+        raise _make_environment_error(existing, arguments)
     existing.check_unchanged()
     # Without a GPU, every build runs on the CPU. Warn unless --require-gpu is given.
     if existing.lock and machine.gpus:
@@ -245,17 +255,25 @@ def _check_projects(existing: ExistingEnvironment, reporter: Reporter) -> None:
         )
 
 
-def _make_environment_error(existing: ExistingEnvironment) -> UsageError:
-    """Return an error for a missing, unmanaged, or broken environment."""
+def _make_environment_error(
+    existing: ExistingEnvironment, arguments: Sequence[str]
+) -> UsageError:
+    """Return an error for a missing, unmanaged, or broken environment.
+
+    Args:
+        existing: The environment.
+        arguments: The arguments of Python, if the command runs it.
+    """
     venv = existing.paths.venv
     if existing.marker:
         message = f"the Python of {venv} is missing"
         hint: Hint = make_command("install", *venv_option(venv))
     elif existing.is_empty:
-        return make_missing_error(venv)
+        return make_missing_error(venv, arguments)
     else:
         message = f"{venv} is not an environment that gpuinstall created"
-        hint = f"Use its own Python: {existing.paths.find_interpreter()}"
+        python = str(existing.paths.find_interpreter())
+        hint = Advice(python, tuple(arguments), note="its own Python")
     return UsageError("environment-missing", message, hint=hint)
 
 
@@ -282,7 +300,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
         if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
         if word == "-" or exists(word):
-            hint = make_command("run", "python", *words)
+            hint = make_command("run python", *words)
         elif "/" in word or word.endswith(".py"):
             reason = "no such file"
             hint = "Check the path; if it is a URL, download it first"

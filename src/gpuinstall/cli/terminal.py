@@ -23,14 +23,14 @@ from gpuinstall.base.reporter import Progress, Reporter
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.cli.commands import format_hint
+from gpuinstall.cli.commands import COMMANDS, format_hint, load_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tqdm import tqdm
 
-    from gpuinstall.base.advice import Hint
+    from gpuinstall.base.advice import Advice, Hint
     from gpuinstall.base.finding import Finding
 
 LINE_WIDTH = 80
@@ -358,10 +358,8 @@ def apply_hints(hints: Iterable[Hint]) -> tuple[Hint, ...]:
     spellings: dict[str, str] = {}
     context = click.get_current_context(silent=True)
     if context:
-        options = {}
+        options = _read_options(context.command)
         for one in context.command.params:
-            has_value = not getattr(one, "is_flag", False)
-            options |= dict.fromkeys(one.opts, has_value)
             spellings |= dict.fromkeys(one.opts, max(one.opts, key=len))
         # Add options before the arguments of another program.
         if "--" in words or not context.allow_interspersed_args:
@@ -371,11 +369,38 @@ def apply_hints(hints: Iterable[Hint]) -> tuple[Hint, ...]:
         spellings.get(word, word) for word in words[:end] if word not in _JSON_OPTIONS
     ]
     rest = words[end:]
-    applied = (
-        one if isinstance(one, str) else one.apply(command, rest, options)
-        for one in hints
-    )
+    applied: list[Hint | None] = []
+    for hint in hints:
+        if isinstance(hint, str):
+            applied.append(hint)
+        elif hint.program == PROGRAM and options is not None:
+            applied.append(_keep_options(hint, command, options))
+        else:
+            applied.append(hint.apply(command, rest, options))
     return tuple(dict.fromkeys(filter(None, applied)))
+
+
+def _keep_options(
+    hint: Advice, typed: Sequence[str], options: Mapping[str, bool]
+) -> Advice | None:
+    """Keep options of the command line in a hint with another command."""
+    name, *others = hint.arguments
+    if name not in COMMANDS:
+        return hint
+    command = load_command(name)
+    group = getattr(command, "commands", {})
+    command = group.get(next(iter(others), ""), command)
+    depth = 1 if command.name == name else 2
+    return hint.keep_options(typed, options, _read_options(command), depth)
+
+
+def _read_options(command: click.Command) -> dict[str, bool]:
+    """Return the options of a command, and whether they have a value."""
+    return {
+        name: not getattr(one, "is_flag", False)
+        for one in command.params
+        for name in one.opts
+    }
 
 
 def make_finding_with_hints(error: GpuInstallError) -> Finding:

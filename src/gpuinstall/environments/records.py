@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
 from os.path import exists
@@ -275,11 +276,14 @@ def find_recorded_environments() -> list[Path]:
     return sorted(filter(read_marker, paths))
 
 
-def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
+def make_missing_error(
+    venv: Path, arguments: Sequence[str] = (), *, creates: bool = True
+) -> UsageError:
     """Return the error for a missing environment, with the user's others.
 
     Args:
         venv: The missing environment.
+        arguments: The arguments of Python, which was to run in the environment.
         creates: Whether to suggest the command that creates it.
     """
     fixes = []
@@ -287,7 +291,8 @@ def make_missing_error(venv: Path, *, creates: bool = True) -> UsageError:
         changed = find_changed_environment()
         if changed:
             note = f"in {changed.venv.name}, which install --into changed"
-            fixes.append(Advice(str(changed.find_interpreter()), note=note))
+            python = str(changed.find_interpreter())
+            fixes.append(Advice(python, tuple(arguments), note=note))
         fixes.append(make_command("install", *venv_option(venv), note="creates it"))
     if not creates or find_recorded_environments():
         fixes.append(make_command("env", "list", note="lists your environments"))

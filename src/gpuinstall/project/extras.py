@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import Advice, make_command
+from gpuinstall.base.advice import Advice, make_change
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.values import replace
@@ -48,14 +48,16 @@ def find_requested_parts(declaration: Declaration, request: Request) -> frozense
             raise UsageError(
                 "extras-conflict",
                 f"[tool.uv] conflicts in {PROJECT} does not allow {shown} together",
-                hint=_make_install_commands(excluded),
+                hint=_suggest_parts(excluded),
             )
     return frozenset(parts)
 
 
-def _make_install_commands(parts: Iterable[Part]) -> tuple[Advice, ...]:
-    """Return the command that installs each extra or group."""
-    return tuple(make_command("install", *str(part).split()) for part in parts)
+def _suggest_parts(parts: Iterable[Part]) -> tuple[Advice, ...]:
+    """Return the hints that each select one extra or group."""
+    options = [str(part).split() for part in parts]
+    typed = [word for words in options for word in words]
+    return tuple(make_change(*words, without=typed) for words in options)
 
 
 def report_omitted(
@@ -250,10 +252,9 @@ def _make_no_extra_error(
     fixes = []
     for one, other in relaxed.items():
         note = f"torch {other.choice.build.torch}, the nearest that runs here"
-        words = (*str(one.part).split(), "--relax")
-        fixes.append(make_command("install", *words, note=note))
-    fixes += _make_install_commands(cpu)
-    backend = make_command("install", "--backend", plan.choice.build.backend.tag)
+        fixes.append(make_change(*str(one.part).split(), "--relax", note=note))
+    fixes += _suggest_parts(cpu)
+    backend = make_change("--backend", plan.choice.build.backend.tag)
     return NoBuildError(
         "no-extra",
         f"no extra of {PROJECT} has a build of torch that runs on these GPUs: {names}",

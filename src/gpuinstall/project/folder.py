@@ -7,7 +7,7 @@ from itertools import chain
 from os.path import isfile
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import make_command
+from gpuinstall.base.advice import Advice, make_change
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import is_inside
 from gpuinstall.base.request import FOLDER_REQUEST, Request
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 SINGLE_VERSION = r"3\.\d+"
 """Pattern for a Python version such as ``3.12``."""
+_SAME_OPTIONS = {"--index-url": "--default-index", "--extra-index-url": "--index"}
+"""The options of the command line by the options in requirements files."""
 
 
 class Settings(Value):
@@ -243,6 +245,17 @@ def add_extras(request: Request, folder: Path) -> Request:
     )
 
 
+def _suggest_recorded_request(recorded: Request) -> Advice:
+    """Return the hint that requests the recorded requirements."""
+    listed = (*recorded.requirements, *chain(*recorded.files.values()))
+    words = dict.fromkeys(one.text for one in listed)
+    options: list[str] = []
+    for line in recorded.sources:
+        option, _, value = line.partition(" ")
+        options += _SAME_OPTIONS.get(option, option), value
+    return make_change("--only", *words, *options)
+
+
 def _reread_files(
     recorded: Request,
     declaration: Declaration,
@@ -302,7 +315,7 @@ def _reread_files(
             "inputs-gone",
             f"{names}, and the lock file was resolved with {', '.join(recorded.sources)}",
             why="without these settings, packages could come from other sources",
-            hint=make_command("install", "--only", "torch", note="or restore the file"),
+            hint=(f"Restore {gone[0]}", _suggest_recorded_request(recorded)),
         )
     reporter.warn(
         f"{names}; its recorded requirements still apply (lock --only REQ... drops them)"

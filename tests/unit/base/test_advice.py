@@ -65,8 +65,38 @@ def test_removed_requirement_leaves_other_requirements():
     change = make_change("torch", without=("torch==2.12",))
     assert str(change.apply((*INSTALL, "torch==2.12"))) == "gpuinstall install torch"
     without = make_change(without=("vllm",))
-    files = (*INSTALL, "vllm", "-r", "more.txt")
-    assert str(without.apply(files)) == "gpuinstall install -r more.txt"
+    files = (*INSTALL, "vllm", "--requirement", "more.txt")
+    assert str(without.apply(files)) == "gpuinstall install --requirement more.txt"
+
+
+def test_only_replaces_the_typed_request():
+    change = make_change("--only", "torch", "einops", without=("vllm",))
+    command = (*INSTALL, "vllm", "--group", "dev", "--backend", "cpu")
+    options = {"--only": False, "--group": True, "--backend": True}
+    assert str(change.apply(command, options=options)) == (
+        "gpuinstall install --backend cpu --only torch einops"
+    )
+
+
+LOCK = {"--gpu": True, "--driver": True, "--torch-index": True, "--upgrade": False}
+
+
+def test_other_command_keeps_machine_and_sources():
+    typed = "gpuinstall plan --gpu=T4 torch --torch-index https://i.example --all"
+    hint = make_command("lock --upgrade", note="rebuilds it")
+    options = {**LOCK, "--all": False}
+    kept = hint.keep_options(typed.split(), options, LOCK, 1)
+    assert str(kept) == (
+        "gpuinstall lock --gpu=T4 --torch-index https://i.example --upgrade   # rebuilds it"
+    )
+
+
+def test_lock_for_another_machine_suggests_no_installation():
+    typed = ("gpuinstall", "lock", "--gpu", "T4")
+    installs = {"--venv": True}
+    assert make_command("install").keep_options(typed, LOCK, installs, 1) is None
+    here = typed[:2]
+    assert make_command("install").keep_options(here, LOCK, installs, 1)
 
 
 def test_hints_apply_to_another_installation():

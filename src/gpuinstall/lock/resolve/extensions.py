@@ -20,7 +20,7 @@ from itertools import groupby
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.advice import make_shell_line
+from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
@@ -42,6 +42,7 @@ from gpuinstall.lock.resolve.resolver_input import (
     suggest_request_without,
 )
 from gpuinstall.lock.uv.builds import (
+    COMPILE,
     CXX_20_SINCE,
     KnownBuild,
     format_build_needs,
@@ -532,13 +533,13 @@ def check_compilation(
         if needs_older_torch(known, build.torch):
             torch = f"torch<{CXX_20_SINCE}"
             words.append(f"with {torch}, because it uses C++17")
-    fixes = [suggest_request_without(name, lock_request, torch)]
+    fixes: list[Hint] = [suggest_request_without(name, lock_request, torch)]
+    if choice.silent:
+        # Another requested package can require the extension.
+        fixes = [f"Try again when {join_names(choice.silent)} is reachable"]
     # Anyone can register a name that the default index lacks.
-    if not extension.unclaimed:
-        compile_line = (
-            f"gpuinstall run python -m pip install --no-build-isolation {name}"
-        )
-        fixes.append(make_shell_line(compile_line, ", ".join(words)))
+    elif not extension.unclaimed:
+        fixes.append(make_command(COMPILE, name, note=", ".join(words)))
     outcome = "was found" if choice.silent else "runs here"
     raise NoBuildError(
         "no-prebuilt-extension",

@@ -11,10 +11,11 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.advice import Advice, make_change, make_command
+from gpuinstall.base.advice import Advice, make_change
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
+    COMMAND_LINE,
     Constraint,
     Requirement,
     RequirementT,
@@ -267,18 +268,24 @@ def suggest_request_without(
         torch: The requirement that replaces the requested one of torch, if any.
     """
     omitted = {package, "torch"} if torch else {package}
+    kept = [one for one in lock_request.request.requirements if one.name not in omitted]
+    without = [
+        one
+        for one in lock_request.request.requirements
+        if one.name in omitted and one.origin == COMMAND_LINE
+    ]
     words = [torch] if torch else []
-    for one in lock_request.request.requirements:
-        if one.name not in omitted:
-            words += ["-e", one.url or ""] if one.editable else [one.text]
-    if not lock_request.builds_here or len(words) > MOST_WORDS:
-        typed = [
-            one for one in lock_request.request.requirements if one.name == package
-        ]
-        without = [one.written or one.text for one in typed] or [package]
-        return make_change(*filter(None, [torch]), without=without)
-    note = f"installs everything except {package}"
-    return make_command("install", "--only", *(words or ["torch"]), note=note)
+    note = f"omits {package}"
+    if package in requirement_names(without) or not lock_request.builds_here:
+        if not words and not any(one.origin == COMMAND_LINE for one in kept):
+            words = ["torch"] if lock_request.builds_here else []
+        texts = [one.written or one.text for one in without]
+        return make_change(*words, without=texts or [package], note=note)
+    for one in kept:
+        words += ["-e", one.url or ""] if one.editable else [one.text]
+    if len(words) > MOST_WORDS:
+        return make_change(without=[package])
+    return make_change("--only", *(words or ["torch"]), note=note)
 
 
 def is_library_of_torch(package: str) -> bool:

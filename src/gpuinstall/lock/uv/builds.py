@@ -37,7 +37,8 @@ from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, BUILD_VARIABLES
 
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
 WITH_SOURCES = "Remove only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
-
+COMPILE = "run python -m pip install --no-build-isolation"
+"""The command that builds a package with the torch of the environment."""
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
 """The variable that selects compute capabilities for torch's extensions."""

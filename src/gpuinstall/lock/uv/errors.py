@@ -58,11 +58,6 @@ because a symbolic link in a repository may point to the user's secrets.
 """
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
-_AFTERWARDS = Advice(
-    "uv",
-    ("pip", "install", "--python", ".venv", "--no-build-isolation", "{package}"),
-    note="afterwards, with its build tools: setuptools wheel packaging ninja",
-)
 UPDATE_LOCK = (
     make_change("--upgrade", note="rebuilds the lock"),
     make_command("lock", "--upgrade", note="rebuilds every lock in this folder"),
@@ -78,6 +73,10 @@ class FailedBuildError(InstallationError):
 
     package = ""
     """The name in lowercase; empty for a package by URL or path."""
+
+
+class UndeclaredTorchError(FailedBuildError):
+    """An error that reports a build that imports an undeclared torch."""
 
 
 class _ErrorPattern(Value):
@@ -98,10 +97,9 @@ _UNDECLARED_TORCH = _ErrorPattern(
     r"`(?P<package>[\w.-]+)(?:@[^`]+)?` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
     "determining the dependencies of {package} requires building it, and its build imports torch",
-    (make_change(without=("{package}",)), _AFTERWARDS),
     why="uv builds it in isolation, without torch",
     id="F73",
-    error=FailedBuildError,
+    error=UndeclaredTorchError,
 )
 _INSTALLATION_ERRORS = (
     _ErrorPattern(
@@ -443,9 +441,7 @@ def _create_unlisted_error(package: str, cause: str) -> GpuInstallError:
             "extension-unlisted",
             f"{package} is installed only from {sources or 'no source'}, and only if it is requested by name",
             why=cause,
-            hint=make_command(
-                "lock", "--dry-run", "-v", package, note="lists compatible builds"
-            ),
+            hint=make_change(package, note="selects a compatible build of it"),
         )
     if package in load_catalog().family:
         return InstallationError(

@@ -86,7 +86,7 @@ class EnvironmentPaths(Value):
         is_elsewhere = is_linked and not is_inside(place, project)
         if is_elsewhere and not contains_work:
             contains_work = not os.path.lexists(cls(place).work)
-        elif isdir(place) and not contains_work:
+        elif isdir(place) and not os.path.lexists(place / WORK):
             # Another command may have interrupted a change next to the environment.
             is_beside = os.path.lexists(cls(place).work)
             is_beside |= os.access(place.parent, os.W_OK)
@@ -207,8 +207,8 @@ class EnvironmentPaths(Value):
 
     @property
     def scratch(self) -> Path:
-        """The path at which an incomplete journal is written."""
-        return self.work / ".new"
+        """The path at which this run writes an incomplete journal."""
+        return self.work / f".new-{_RUN}"
 
     @property
     def current_change(self) -> Path:
@@ -216,24 +216,21 @@ class EnvironmentPaths(Value):
         return self.work / "changing"
 
     @property
-    def owner_file(self) -> Path:
-        """The file that identifies the process of the running command."""
-        return self.work / "owner"
-
-    @property
     def lock_file(self) -> Path:
         """The file that a running command locks."""
         return self.work / "lock"
 
+    @property
+    def pointer(self) -> Path:
+        """The file in the environment with the path of the current journal.
+
+        A container may see the environment, but not the folder next to it.
+        """
+        return self.venv / WORK
+
     def has_unfinished_change(self) -> bool:
         """Return whether a change is running or was interrupted."""
-        return os.path.lexists(self.current_change)
-
-    def needs_recovery(self) -> bool:
-        """Return whether a killed command left files to clean up."""
-        return self.has_unfinished_change() or (
-            os.path.lexists(self.owner_file) and os.access(self.work, os.W_OK)
-        )
+        return os.path.lexists(self.current_change) or isfile(self.pointer)
 
     @property
     def last_change(self) -> Path:
@@ -257,8 +254,12 @@ def follow_redirect(venv: Path) -> Path:
     with suppress(OSError, ValueError):
         if isfile(venv) and not islink(venv) and venv.stat().st_size <= _LONGEST_PATH:
             line = venv.read_text("utf-8").partition("\n")[0].strip()
-            if line and line.isprintable():
-                return venv.parent / line
+            target = venv.parent / line
+            # Other tools write the name of an environment into this file.
+            is_path = line.startswith((".", os.sep)) or Path(line).is_absolute()
+            is_path |= "/" in line and " " not in line
+            if line and line.isprintable() and (is_path or isdir(target)):
+                return target
     return venv
 
 
@@ -333,10 +334,19 @@ def find_final_path(venv: Path) -> Path:
 def packages_folders(venv: Path) -> list[Path]:
     """Return the unique package folders of an environment.
 
-    ``lib64`` is a link to ``lib``. A folder can also be a link to another disk.
+    ``lib64`` is a link to ``lib``, or its copy if the environment was copied with followed
+    links. A folder can also be a link to another disk.
     """
     folders = dict[Path, Path]()
     for pattern in _PACKAGES:
         for path in sorted(venv.glob(pattern)):
             folders.setdefault(path.resolve(), path)
-    return sorted(folders.values())
+    found = set(folders.values())
+    return sorted(path for path in found if _without_lib64(path, venv) not in found)
+
+
+def _without_lib64(folder: Path, venv: Path) -> Path | None:
+    """Return the same folder below ``lib``, if it is below ``lib64``."""
+    first, *rest = folder.relative_to(venv).parts
+    is_copy = first == "lib64" and isfile(venv / "pyvenv.cfg")
+    return venv.joinpath("lib", *rest) if is_copy else None

@@ -138,7 +138,8 @@ def _rollback(options: CommandOptions) -> Outcome:
         file = real_path(place.folder / marker.lock)
         is_restored = lock and has_text(file, lock.text)
         restored = "restored" if is_restored else "did not restore"
-        text = f" · torch {marker.torch} · Python {marker.python}; {restored} {marker.lock}"
+        torch = now.get("torch", "none")
+        text = f" · torch {torch} · Python {marker.python}; {restored} {marker.lock}"
     elif not place.is_managed:
         text = f" · torch {now.get('torch', 'none')}"
     rows: list[Row] = [

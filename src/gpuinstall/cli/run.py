@@ -148,8 +148,9 @@ def _recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
     If a change is still running, wait for it.
     """
     from gpuinstall.environments.guard import move_guard
+    from gpuinstall.install.journal import needs_recovery
 
-    if paths.has_unfinished_change():
+    if needs_recovery(paths):
         from gpuinstall.install.environment_lock import (
             environment_lock,  # slow to import
         )

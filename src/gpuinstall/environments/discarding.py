@@ -14,6 +14,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import CLOSE_PROGRAMS, convert_write_errors, retry
 from gpuinstall.base.removal import (
     find_mounts,
+    is_folder,
     is_link,
     iter_files,
     remove_path,
@@ -122,7 +123,7 @@ def discard(folder: Path, discarded: Path) -> Path:
             return discarded
     order = {JOURNAL: -1, NAME: 1}
     for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
-        if path.name not in KEPT:
+        if path.name not in KEPT or not is_folder(path):
             remove_path(path)
     with suppress(OSError):
         folder.rmdir()

@@ -76,7 +76,7 @@ def find_user_paths(folder: Path) -> list[str]:
     # pathlib takes ten times as long as strings for 17,000 files.
     start = len(f"{folder}{os.sep}")
     paths = {str(file)[start:].replace(os.sep, "/") for file in iter_files(folder)}
-    paths = {path for path in paths if not path.startswith(f"{WORK}/")}
+    paths = {path for path in paths if path.partition("/")[0] != WORK}
     owned = _find_owned_paths(folder, paths) if is_environment(folder) else set()
     shared_folders = {path.partition("/")[0] for path in owned}
     names = set()

@@ -15,7 +15,6 @@ from contextlib import suppress
 from itertools import takewhile
 from os.path import exists
 from pathlib import Path
-from time import time_ns
 
 from gpuinstall.base.advice import Advice, Hint, make_command, make_shell_line
 from gpuinstall.base.environment_paths import (
@@ -29,7 +28,6 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     read_document,
-    try_lock,
     write_atomically,
     xdg_folder,
 )
@@ -39,6 +37,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.trust import is_in_project, trusts_folders
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.running import find_foreign_change, try_lock_file
 
 MAX_IDENTITIES = 64
 """The maximum number of identities that are recorded for a path.
@@ -141,10 +140,16 @@ def _find_unfinished_change(venv: Path) -> tuple[str, Advice | None]:
     place = _find_unfinished_paths(venv)
     if place is None:
         return "", None
-    if _is_locked(place):
+    if not os.path.lexists(place.current_change):
+        return create_pointer_error(place).message, None
+    is_locked, has_locks = _probe_lock(place)
+    change = find_foreign_change(place, has_locks=has_locks)
+    if is_locked or (change and not change.is_elsewhere):
         return f"another command is changing {venv}", None
     owner, undo = "", make_undo_command(place)
-    if is_foreign(place.current_change, place.folder):
+    if change:
+        owner = f" by {change.host} at {change.time}"
+    elif is_foreign(place.current_change, place.folder):
         owner = f" by {owner_of(place.current_change)}"
         undo = make_shell_line(f"GPUINSTALL_TRUST_FOLDER=1 {undo}")
     message = f"a change to {place.venv}{owner} was interrupted"
@@ -157,26 +162,20 @@ def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
     return next((place for place in places if place.has_unfinished_change()), None)
 
 
-def _is_locked(place: EnvironmentPaths) -> bool:
-    """Return whether a running command holds the lock of an environment."""
-    from gpuinstall.environments.running import find_running_owner
-
+def _probe_lock(place: EnvironmentPaths) -> tuple[bool, bool]:
+    """Return whether a command holds the lock, and whether locks exist."""
     try:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(place.lock_file, flags)
     except OSError:
-        return False
-    is_locked = False
+        return False, True
     try:
-        # A file system may have no locks.
-        with suppress(OSError):
-            is_locked = try_lock(descriptor)
-            if not is_locked:
-                return True
-        owner = find_running_owner(place, time_ns(), is_locked=is_locked)
-        return owner is not None
+        is_free, has_locks = try_lock_file(descriptor)
+    except OSError:
+        return False, True
     finally:
         os.close(descriptor)
+    return not is_free, has_locks
 
 
 def check_finished(venv: Path) -> None:
@@ -185,6 +184,9 @@ def check_finished(venv: Path) -> None:
     Raises:
         InstallationError: A change is running or interrupted.
     """
+    place = _find_unfinished_paths(venv)
+    if place and not os.path.lexists(place.current_change):
+        raise create_pointer_error(place)
     message, command = _find_unfinished_change(venv)
     if not message:
         return
@@ -196,6 +198,24 @@ def check_finished(venv: Path) -> None:
         message,
         why="some of its files are old, and some are new",
         hint=hint,
+    )
+
+
+def create_pointer_error(place: EnvironmentPaths) -> InstallationError:
+    """Return the error for an interrupted change without its journal."""
+    journal = ""
+    with suppress(OSError, ValueError):
+        journal = read_document(place.pointer, place.venv).strip()
+    return InstallationError(
+        "journal-elsewhere",
+        f"a change to {place.venv} was interrupted, and its journal is in {journal}, which does not exist here",
+        why="some of its files are old, and some are new",
+        hint=(
+            make_command(
+                "sync", note="where that folder exists: completes it or rolls it back"
+            ),
+            _make_rebuild_command(place.venv, "rebuilds the environment"),
+        ),
     )
 
 

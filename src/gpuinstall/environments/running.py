@@ -1,28 +1,27 @@
-"""Identify the process that changes an environment.
+"""Find out whether an interrupted change may still be running.
 
-On a file system without locks, the file with its identity is the lock.
+The operating system's lock decides. Only a lock of another machine, or a file system without
+locks, requires the identity of the process in the journal.
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import platform
 import time
 from contextlib import suppress
-from os.path import exists
 from pathlib import Path
 
-from gpuinstall.base.codec import read_object, write_object
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
-from gpuinstall.base.files import read_json
+from gpuinstall.base.files import read_json, try_lock
 from gpuinstall.base.removal import read_file_system_type
 from gpuinstall.base.values import Value
 from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
-ABANDONED_S = 600
-"""The seconds after which an untouched file belongs to no running command."""
 _LOCAL = {
+    "aufs",
     "bcachefs",
     "btrfs",
     "exfat",
@@ -30,6 +29,7 @@ _LOCAL = {
     "ext3",
     "ext4",
     "f2fs",
+    "fuseblk",
     "jfs",
     "ntfs3",
     "overlay",
@@ -41,6 +41,10 @@ _LOCAL = {
     "zfs",
 }
 """The types of file systems that only one machine mounts."""
+_REMOTE = 4
+"""The type of a network drive on Windows (``DRIVE_REMOTE``)."""
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+"""The errors of file systems that have no locks."""
 
 
 class Owner(Value):
@@ -50,8 +54,6 @@ class Owner(Value):
     host: str
     boot: str
     """The boot ID, which containers of a host share. Empty if unknown."""
-    namespace: str
-    """The namespace in which the process ID is valid. Empty if unknown."""
     start: str
     """The start time of the process. Empty if unknown."""
 
@@ -59,60 +61,73 @@ class Owner(Value):
     def here(cls) -> Owner:
         """Return this process."""
         number = os.getpid()
-        start = _read_start(number)
-        return cls(number, platform.node(), read_boot_id(), _read_namespace(), start)
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-    def to_json(self) -> str:
-        """Return the text of the file with this identity."""
-        return json.dumps(write_object(self))
+        return cls(number, platform.node(), read_boot_id(), _read_start(number))
 
 
-def read_owner(place: EnvironmentPaths) -> Owner | None:
-    """Return the process that locked an environment last, if known."""
-    with suppress(OSError, ValueError):
-        return read_object(Owner, read_json(place.owner_file, place.work))
-    return None
+class ForeignChange(Value):
+    """A change that another process may still be making."""
+
+    host: str
+    time: str
+    """The time of its journal."""
+    is_elsewhere: bool
+    """Whether another machine began it, whose lock may be invisible."""
 
 
-def find_running_owner(
-    place: EnvironmentPaths, now_ns: int, *, is_locked: bool
-) -> Owner | None:
-    """Return the process that may still be changing an environment, if any.
+def try_lock_file(descriptor: int) -> tuple[bool, bool]:
+    """Lock an open file unless another process did.
 
-    On a local file system, the lock decides. Locks of other hosts may be invisible, but a
-    running command touches its files.
+    Returns:
+        Whether this process may continue, and whether the file system has locks.
+
+    Raises:
+        OSError: The file system fails.
+    """
+    try:
+        return try_lock(descriptor), True
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+    return True, False
+
+
+def is_shared_file_system(folder: Path) -> bool:
+    """Return whether other machines may use the file system of a folder."""
+    if os.name == "nt":
+        import ctypes
+
+        kernel = getattr(ctypes, "windll").kernel32  # noqa: B009  unknown to mypy on Linux
+        drive, _ = os.path.splitdrive(folder)
+        return bool(kernel.GetDriveTypeW(f"{drive}\\") == _REMOTE)
+    return read_file_system_type(folder) not in _LOCAL
+
+
+def find_foreign_change(
+    place: EnvironmentPaths, *, has_locks: bool
+) -> ForeignChange | None:
+    """Return a change that another process may still be making, if any.
 
     Args:
-        place: The environment.
-        now_ns: The current time of the file system, whose clock may differ from this host's.
-        is_locked: Whether this process has locked the environment's lock file.
+        place: The environment, whose lock no visible process holds.
+        has_locks: Whether the file system has locks.
     """
-    owner, here = read_owner(place), Owner.here()
-    # An earlier lock of this process may have failed to remove the file.
-    if owner is None or (is_locked and owner == here):
+    file = place.current_change / JOURNAL
+    owner = None
+    with suppress(OSError, ValueError):
+        owner = read_object(Owner, read_json(file, place.work).get("owner"))
+    if owner is None:
         return None
-    is_new = now_ns - read_touched(place) < ABANDONED_S * 10**9
-    if owner.boot != here.boot:
-        # Virtual machines may have the same name.
-        is_alone = is_locked and read_file_system_type(place.work) in _LOCAL
-        may_run = is_new and not is_alone
-    elif owner.start and owner.namespace == here.namespace:
-        may_run = _read_start(owner.pid) == owner.start
-    else:
-        # Locks are visible in all containers of a host.
-        may_run = is_new and not is_locked
-    return owner if may_run else None
-
-
-def read_touched(place: EnvironmentPaths) -> int:
-    """Return the nanosecond time at which a command touched its files."""
-    journal = place.current_change / JOURNAL
-    file = journal if exists(journal) else place.owner_file
-    _, touched_ns, _ = read_file_stamp(str(file))
-    return touched_ns
+    here = Owner.here()
+    is_elsewhere = owner.boot != here.boot
+    if (has_locks and not is_shared_file_system(place.work)) or owner == here:
+        return None
+    if is_elsewhere and not is_shared_file_system(place.work):
+        return None
+    if not is_elsewhere and not (owner.start and owner.start == _read_start(owner.pid)):
+        return None
+    _, written_ns, _ = read_file_stamp(str(file))
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written_ns // 10**9))
+    return ForeignChange(owner.host, clock, is_elsewhere)
 
 
 def read_restart_time(boot: str) -> int:
@@ -123,12 +138,6 @@ def read_restart_time(boot: str) -> int:
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     uptime_ns = time.clock_gettime_ns(clock) if clock else time.monotonic_ns()
     return time.time_ns() - uptime_ns
-
-
-def _read_namespace() -> str:
-    with suppress(OSError):
-        return str(Path("/proc/self/ns/pid").readlink())
-    return ""
 
 
 def _read_start(number: int) -> str:

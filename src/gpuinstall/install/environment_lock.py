@@ -5,37 +5,32 @@ If a change is interrupted, the next command completes it or rolls it back.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os.path import exists
+from typing import NamedTuple
 
-from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
-from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import (
-    convert_write_errors,
-    retry,
-    try_lock,
-    write_atomically,
-)
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
+from gpuinstall.base.files import convert_write_errors, retry, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.environment import package_versions
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.records import make_undo_command
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.environments.running import (
-    Owner,
-    find_running_owner,
-    read_owner,
-    read_touched,
+    ForeignChange,
+    find_foreign_change,
+    is_shared_file_system,
+    try_lock_file,
 )
-from gpuinstall.environments.stamp import read_boot_id
-from gpuinstall.install.journal import keep_touched
 from gpuinstall.install.transaction import (
+    check_last_change,
     recover,
     remove_leftovers,
     roll_back,
@@ -43,8 +38,13 @@ from gpuinstall.install.transaction import (
 
 WAIT_S = 600.0
 """Seconds to wait for another command, which may be downloading 3 GB."""
-_WITHOUT_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
-"""The errors of file systems that have no locks."""
+
+
+class _Lock(NamedTuple):
+    has_locks: bool
+    """Whether the file system has locks."""
+    has_waited: bool
+    """Whether another command held the lock."""
 
 
 @contextmanager
@@ -52,6 +52,9 @@ def environment_lock(
     place: EnvironmentPaths,
     reporter: Reporter,
     wait: float = WAIT_S,
+    *,
+    is_rollback: bool = False,
+    is_replaced: bool = False,
 ) -> Iterator[tuple[bool, bool]]:
     """Lock an environment, and recover an interrupted change.
 
@@ -59,23 +62,52 @@ def environment_lock(
         place: The environment, which may not exist yet.
         reporter: Reports waits and recovered changes.
         wait: The seconds to wait for another command.
+        is_rollback: Whether to recover a change of another machine, which may still run.
+        is_replaced: Whether the environment is removed or rebuilt, so that a missing journal is not necessary.
 
     Yields:
-        Whether another command held the lock, and whether a change was recovered. Both can change the environment.
+        Whether another command or a power cut may have changed the environment, and whether a change was recovered.
 
     Raises:
-        InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
-        UsageError: Another user or host started a change, or a user's folder is at the path of the journal.
+        InstallationError: Another command changes the environment, the folder is not writable, or the journal of an
+            interrupted change is missing.
+        UsageError: Another user or machine started a change, or a user's folder is at the path of the journal.
     """
-    with folder_lock(place, reporter, wait) as has_waited:
+    with _lock_folder(place, reporter, wait) as lock:
         was_unfinished = place.has_unfinished_change()
+        change = find_foreign_change(place, has_locks=lock.has_locks)
+        if change and not (is_rollback and change.is_elsewhere):
+            raise _create_change_error(place, change)
+        # Other machines and processes may be using their folders.
+        is_alone = lock.has_locks and not is_shared_file_system(place.work)
         try:
-            recover(place, reporter)
-            remove_leftovers(place)
-            yield has_waited, was_unfinished
+            recover(place, reporter, is_replaced=is_replaced)
+            is_incomplete = check_last_change(place)
+            remove_leftovers(place, is_alone=is_alone)
+            yield lock.has_waited or is_incomplete, was_unfinished
         finally:
             with defer_interrupts():
-                remove_leftovers(place)
+                remove_leftovers(place, is_alone=is_alone)
+
+
+def _create_change_error(
+    place: EnvironmentPaths, change: ForeignChange
+) -> GpuInstallError:
+    """Return the error for a change that may still be running."""
+    if not change.is_elsewhere:
+        return InstallationError(
+            "busy",
+            f"another command has been changing {place.venv} since {change.time}",
+            hint="Wait for it to end; then run this command again",
+        )
+    return UsageError(
+        "change-elsewhere",
+        f"{change.host} began to change {place.venv} at {change.time}",
+        why="locks of another machine may be invisible on this file system",
+        hint=make_undo_command(
+            place, "if it was killed: completes the change or rolls it back"
+        ),
+    )
 
 
 def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
@@ -94,7 +126,7 @@ def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
     """
     check_owner(place)
     before = package_versions(read_packages(place.find_packages_folders()))
-    with environment_lock(place, reporter) as (_, recovered):
+    with environment_lock(place, reporter, is_rollback=True) as (_, recovered):
         if not recovered:
             # Another command may have changed the environment during the wait.
             before = package_versions(read_packages(place.find_packages_folders()))
@@ -108,7 +140,7 @@ def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
 @contextmanager
 def folder_lock(
     place: EnvironmentPaths, reporter: Reporter, wait: float = WAIT_S
-) -> Iterator[bool]:
+) -> Iterator[None]:
     """Lock an environment and its lock files, without recovering a change.
 
     Args:
@@ -116,31 +148,11 @@ def folder_lock(
         reporter: Reports waits.
         wait: The seconds to wait for another command.
 
-    Yields:
-        Whether another command held the lock.
-
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
     """
-    ignored = place.work / ".gitignore"
-    created = [folder for folder in place.work.parents if not exists(folder)]
-    try:
-        with _file_lock(place, reporter, wait) as has_waited:
-            try:
-                with suppress(InstallationError):
-                    # This file makes Git ignore the whole folder.
-                    write_atomically(ignored, "*\n", is_cached=True)
-                yield has_waited
-            finally:
-                with defer_interrupts():
-                    own = {ignored, place.lock_file, place.owner_file}
-                    if own.issuperset(place.work.glob("*")):
-                        remove_file(ignored)
-    finally:
-        # rmdir fails for a folder with a journal, which is kept.
-        with suppress(OSError):
-            for folder in (place.work, *created):
-                folder.rmdir()
+    with _lock_folder(place, reporter, wait):
+        yield
 
 
 @contextmanager
@@ -157,18 +169,35 @@ def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[No
 
 
 @contextmanager
+def _lock_folder(
+    place: EnvironmentPaths, reporter: Reporter, wait: float
+) -> Iterator[_Lock]:
+    """Create the work folder, and lock it for the duration of a block."""
+    ignored = place.work / ".gitignore"
+    created = [folder for folder in place.work.parents if not exists(folder)]
+    try:
+        with _file_lock(place, reporter, wait) as lock:
+            try:
+                with suppress(InstallationError):
+                    # This file makes Git ignore the whole folder.
+                    write_atomically(ignored, "*\n", is_cached=True)
+                yield lock
+            finally:
+                with defer_interrupts():
+                    if {ignored, place.lock_file}.issuperset(place.work.glob("*")):
+                        remove_file(ignored)
+    finally:
+        # rmdir fails for a folder with a journal, which is kept.
+        with suppress(OSError):
+            for folder in (place.work, *created):
+                folder.rmdir()
+
+
+@contextmanager
 def _file_lock(
     place: EnvironmentPaths, reporter: Reporter, wait: float
-) -> Iterator[bool]:
+) -> Iterator[_Lock]:
     """Lock a file for the duration of a block, and remove the file at the end.
-
-    Args:
-        place: The environment.
-        reporter: Reports waits.
-        wait: The maximum seconds to wait.
-
-    Yields:
-        Whether another command held the lock.
 
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the file cannot be written.
@@ -176,40 +205,42 @@ def _file_lock(
     deadline = time.monotonic() + wait
     has_waited = False
     with convert_write_errors(place.work):
-        while (descriptor := _try_acquire(place, reporter)) is None:
+        while (acquired := _try_acquire(place)) is None:
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
-                    f"{place.venv} is still in use by {_name_owner(place)}",
+                    f"another command is still using {place.venv}",
                     hint="Wait for it to end; then run this command again",
                 )
             if not has_waited:
-                reporter.wait(
-                    f"waiting up to {wait:.0f} s for {_name_owner(place)}, which is using {place.venv}"
-                )
+                text = f"waiting up to {wait:.0f} s for another command"
+                reporter.wait(f"{text}, which is using {place.venv}")
             has_waited = True
             time.sleep(0.05)
+    descriptor, has_locks = acquired
+    if not has_locks:
+        reporter.warn(
+            f"{place.work} is on a file system without locks; run one command at a time"
+        )
     try:
-        with keep_touched(place.owner_file, place.current_change / JOURNAL):
-            yield has_waited
+        yield _Lock(has_locks, has_waited)
     finally:
         with defer_interrupts():
             if os.name == "nt":
                 # Windows cannot remove an open file.
                 os.close(descriptor)
             try:
-                remove_file(place.owner_file)
                 remove_file(place.lock_file)
             finally:
                 if os.name != "nt":
                     os.close(descriptor)
 
 
-def _try_acquire(place: EnvironmentPaths, reporter: Reporter) -> int | None:
+def _try_acquire(place: EnvironmentPaths) -> tuple[int, bool] | None:
     """Try to lock an environment.
 
     Returns:
-        The descriptor of the lock file; None: another command holds the lock.
+        The descriptor of the lock file, and whether the file system has locks. None: another command holds the lock.
 
     Raises:
         OSError: The folder cannot be written.
@@ -229,78 +260,17 @@ def _try_acquire(place: EnvironmentPaths, reporter: Reporter) -> int | None:
         return None
     is_acquired = False
     try:
-        is_acquired = _acquire(place, descriptor, reporter)
+        is_acquired, has_locks = try_lock_file(descriptor)
+        # The previous command removed the file before this one acquired the lock.
+        is_acquired = is_acquired and _is_at(descriptor, place)
     finally:
         if not is_acquired:
             os.close(descriptor)
-    return descriptor if is_acquired else None
+    return (descriptor, has_locks) if is_acquired else None
 
 
-def _acquire(place: EnvironmentPaths, descriptor: int, reporter: Reporter) -> bool:
-    """Lock an open lock file, and write the owner file.
-
-    Returns:
-        Whether no other command uses the environment.
-
-    Raises:
-        UsageError: Another host may be changing the environment.
-        OSError: The owner file, which is the lock on this file system, cannot be written.
-    """
-    problem = None
-    try:
-        if not try_lock(descriptor):
-            return False
-    except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
-        problem = error.strerror
-    # The previous command removed the file before this one acquired the lock.
-    if not os.fstat(descriptor).st_nlink:
-        return False
-    os.utime(place.lock_file)
-    now_ns = os.fstat(descriptor).st_mtime_ns
-    owner = find_running_owner(place, now_ns, is_locked=problem is None)
-    if owner:
-        if place.has_unfinished_change() and owner.boot != read_boot_id():
-            raise _create_elsewhere_error(place, owner)
-        return False
-    if not _write_owner(place, is_lock=problem is not None):
-        return False
-    if problem:
-        text = f"{place.work} is on a file system without locks ({problem})"
-        reporter.warn(f"{text}; the file {place.owner_file.name} is the lock")
-    return True
-
-
-def _write_owner(place: EnvironmentPaths, *, is_lock: bool) -> bool:
-    """Write the owner file, and return whether this process may continue.
-
-    Args:
-        place: The environment.
-        is_lock: Whether the file is the lock. Otherwise, it shows other hosts that the command runs.
-    """
-    remove_file(place.owner_file)
-    try:
-        with place.owner_file.open("x", encoding="utf-8") as opened:
-            opened.write(Owner.here().to_json())
-    except OSError as error:
-        if is_lock and not isinstance(error, FileExistsError):
-            raise
-        return not is_lock
-    return True
-
-
-def _create_elsewhere_error(place: EnvironmentPaths, owner: Owner) -> UsageError:
-    touched_s = read_touched(place) // 10**9
-    clock = time.strftime("%H:%M:%S", time.localtime(touched_s))
-    return UsageError(
-        "change-elsewhere",
-        f"{place.venv} was being changed by {owner.host} at {clock}",
-        why="this host cannot determine whether that command is still running",
-        hint="Wait for it to end, or ten minutes after a crash; then run it again",
-    )
-
-
-def _name_owner(place: EnvironmentPaths) -> str:
-    """Return the process that holds an environment's lock, if known."""
-    return str(read_owner(place) or "another run")
+def _is_at(descriptor: int, place: EnvironmentPaths) -> bool:
+    """Return whether an open file is still the lock file of an environment."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), place.lock_file.stat())
+    return False

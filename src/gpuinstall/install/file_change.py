@@ -25,7 +25,7 @@ from gpuinstall.environments.packages import (
     find_written_files,
     read_packages,
 )
-from gpuinstall.environments.stamp import read_boot_id
+from gpuinstall.environments.running import Owner
 from gpuinstall.install.journal import Journal
 
 
@@ -55,7 +55,7 @@ def plan_change(
     after: Mapping[str, str],
     old_packages: Collection[InstalledPackage],
     own: Collection[str],
-    lock_digest: str,
+    locks: Mapping[str, tuple[str, ...]],
     is_rollback: bool = False,
 ) -> Change:
     """Determine which files of an environment to write and to remove.
@@ -66,7 +66,7 @@ def plan_change(
         after: The versions of the new packages by name.
         old_packages: The packages to remove or replace.
         own: The files that only gpuinstall writes. Old ones are removed. Settings of pip that the user edited are kept.
-        lock_digest: The digest of the project's lock file before the change; empty if missing.
+        locks: The previous and the new text of each lock file of the project, empty if missing.
         is_rollback: Whether the change undoes the previous one.
 
     Raises:
@@ -94,10 +94,10 @@ def plan_change(
     packages = sorted({*before, *after})
     marker = NAME if os.path.lexists(place.root / NAME) else ""
     journal = Journal(
-        read_boot_id(),
+        Owner.here(),
         added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *filter(None, [marker])})),
-        lock_digest=lock_digest,
+        locks=locks,
         is_rollback=is_rollback,
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages

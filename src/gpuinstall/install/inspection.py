@@ -13,6 +13,7 @@ from gpuinstall.environments.records import (
     check_start,
     was_created_here,
 )
+from gpuinstall.install.journal import needs_recovery
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -49,7 +50,7 @@ def lock_state(
     """
     state = read_state(project, options)
     place = state.existing.paths
-    is_unchanged = state.action is Action.NOTHING and not place.needs_recovery()
+    is_unchanged = state.action is Action.NOTHING and not needs_recovery(place)
     if state.existing.has_python:
         allows = project.sources.policy.runs(place.venv)
         # No kernel runs in an unchanged environment.
@@ -63,10 +64,10 @@ def lock_state(
     from gpuinstall.install.environment_lock import environment_lock
 
     lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
-    is_changed = state.action is not Action.VERIFY or place.needs_recovery()
+    is_changed = state.action is not Action.VERIFY or needs_recovery(place)
     if is_changed or not is_read_only(place):
         check_rights(place, is_replaced=options.replace)
-        lock = environment_lock(place, project.reporter)
+        lock = environment_lock(place, project.reporter, is_replaced=options.replace)
     with lock as meanwhile:
         may_have_changed = any(meanwhile)
         # Each change writes a new marker.

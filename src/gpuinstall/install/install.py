@@ -16,7 +16,7 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
     relative_prefix,
 )
-from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
@@ -57,7 +57,6 @@ from gpuinstall.install.journal import (
     describe_journal,
     is_journal,
     sync_file_system,
-    text_digest,
 )
 from gpuinstall.install.price import (
     PlannedInstallation,
@@ -83,7 +82,7 @@ from gpuinstall.install.state import (
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -369,16 +368,17 @@ def _apply_change(
     existing = planned.existing
     place = existing.paths
     texts = {file.path.name: file.text for file in project.contents.locks.files}
-    text = texts.get(planned.fit.lock.name)
-    lock_digest = "" if text is None else text_digest(text)
+    lock = planned.fit.lock
+    locks = {lock.name: (texts.get(lock.name, ""), lock.text)}
+    if not place.is_managed:
+        locks = {}
     if planned.action is not Action.BUILD:
         yield place
-        own = existing.lock
         # The lock file may be missing from the folder even if nothing changed.
-        if own and not has_text(real_path(place.folder / own.name), own.text):
-            from gpuinstall.install.transaction import publish_lock
+        if locks and not has_text(real_path(place.folder / lock.name), lock.text):
+            from gpuinstall.install.transaction import publish_locks
 
-            publish_lock(place, lock_digest, reporter)
+            publish_locks(place, locks, reporter)
         return
     from gpuinstall.install.transaction import apply_change, replace_environment
 
@@ -390,19 +390,31 @@ def _apply_change(
             pool.submit(sync_file_system, place.staging)
             yield EnvironmentPaths(place.staging)
         check_previous(place, discards=planned.state.options.discard_previous)
-        replace_environment(place, place.staging, lock_digest, reporter)
+        replace_environment(place, place.staging, locks, reporter)
     else:
-        with apply_change(_plan_file_change(unpacked, lock_digest), reporter):
+        with apply_change(_plan_file_change(unpacked, locks), reporter):
             yield place
 
 
-def _plan_file_change(unpacked: UnpackedPackages, lock_digest: str) -> Change:
-    """Determine which files of the environment the installation changes."""
+def _plan_file_change(
+    unpacked: UnpackedPackages, locks: Mapping[str, tuple[str, ...]]
+) -> Change:
+    """Determine which files of the environment the installation changes.
+
+    Raises:
+        InstallationError: Another machine, whose lock is invisible, has changed the environment.
+    """
     from gpuinstall.install.file_change import find_staged_files, plan_change
 
     planned = unpacked.planned
     existing = planned.existing
     place = existing.paths
+    if read_marker(place.venv) != existing.marker:
+        raise InstallationError(
+            "changed-meanwhile",
+            f"another command has changed {place.venv}",
+            hint="Run this command again",
+        )
     folder = place.staging
     prefix = relative_prefix(place.venv, place.root)
     own = {}
@@ -419,7 +431,7 @@ def _plan_file_change(unpacked: UnpackedPackages, lock_digest: str) -> Change:
         after=package_versions(unpacked.packages),
         old_packages=[package for package in present if package.name in names],
         own=replaced.union(own),
-        lock_digest=lock_digest,
+        locks=locks,
     )
 
 

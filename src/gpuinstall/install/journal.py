@@ -5,11 +5,12 @@ environment, it is in the packages folder (``.gpuinstall``)::
 
     lock           held by the running command
     staging-…      new packages; a command killed at this stage has changed nothing
-    .new           a journal that is being written or removed
+    .new-…         a journal that is being written or removed
     changing       the current change; if killed, the next command completes it or rolls it back
     last           the last change, which ``env rollback`` undoes
 
-A journal contains ``journal.json`` and ``previous_files``, with links to the removed and replaced
+While a change runs, the file ``.venv/.gpuinstall`` has the path of ``changing``. A journal
+contains ``journal.json`` and ``previous_files``, with links to the removed and replaced
 files. While an environment is being replaced, its files are moved to ``leaving``. When this
 folder is complete, it is renamed to ``environment``, and the files of ``new`` are moved into the
 environment. Then ``environment`` is renamed to ``.venv.previous``.
@@ -21,11 +22,10 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from os.path import exists
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 from gpuinstall.base.codec import read_object, write_object
@@ -40,25 +40,26 @@ from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
-from gpuinstall.environments.stamp import read_file_stamp
+from gpuinstall.environments.running import Owner
+from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
 
-TOUCH_S = 30.0
-"""The seconds between two updates of a running change's journal."""
+_ORIGIN = "origin"
+"""File of a committed journal with boot ID and environment's inode."""
 
 
 class Journal(Value):
     """Record of an environment change. Paths are relative to its root."""
 
-    boot: str
-    """The ID of the boot on which the change began. Empty if unknown."""
+    owner: Owner
+    """The process that began the change."""
     added: Mapping[str, tuple[int, ...]] = {}
     """The new files with their size and modification time."""
     own: tuple[str, ...] = ()
     """The files that gpuinstall, not a package, writes."""
     packages: Mapping[str, tuple[str, ...]] = {}
     """The previous and new version of each package. Empty if not installed."""
-    lock_digest: str = ""
-    """The digest of the project's lock file before the change, if any."""
+    locks: Mapping[str, tuple[str, ...]] = {}
+    """Previous and new text of each lock file. Empty if missing."""
     modified: tuple[str, ...] = ()
     """The replaced or removed files that the user had modified."""
     is_rebuild: bool = False
@@ -79,6 +80,36 @@ def read_folder_identity(folder: Path) -> str:
     return f"{inode} {changed_ns}"
 
 
+def needs_recovery(place: EnvironmentPaths) -> bool:
+    """Return whether the next command must recover or compare a change."""
+    if place.has_unfinished_change():
+        return True
+    is_checked = not is_journal(place.last_change) or has_same_origin(place)
+    return not is_checked and os.access(place.work, os.W_OK)
+
+
+def has_same_origin(place: EnvironmentPaths) -> bool:
+    """Return whether the host has not restarted since the last change."""
+    return read_commit_origin(place.last_change) == _find_origin(place)
+
+
+def read_commit_origin(folder: Path) -> tuple[str, str]:
+    """Return boot ID and environment's inode of a committed journal."""
+    boot, inode = "", ""
+    with suppress(OSError, ValueError):
+        boot, _, inode = read_document(folder / _ORIGIN, folder.parent).partition(" ")
+    return boot, inode
+
+
+def write_commit_origin(place: EnvironmentPaths, folder: Path) -> None:
+    """Write the boot ID and the environment's inode into a journal."""
+    write_atomically(folder / _ORIGIN, " ".join(_find_origin(place)), is_cached=True)
+
+
+def _find_origin(place: EnvironmentPaths) -> tuple[str, str]:
+    return read_boot_id(), str(read_file_stamp(str(place.root))[2])
+
+
 def describe_journal(folder: Path | None) -> dict[str, Any] | None:
     """Return the JSON description of a journal, with its size in bytes."""
     if folder is None or not is_journal(folder):
@@ -94,17 +125,6 @@ def is_journal(folder: Path) -> bool:
 def previous_files(folder: Path) -> Path:
     """Return the folder of a journal that contains the previous files."""
     return folder / "before"
-
-
-def find_replaced_edits(folder: Path) -> list[str]:
-    """Return modified files that only a journal has, relative to it."""
-    journal = read_journal(folder)
-    copies = previous_files(folder)
-    return [
-        (copies / name).relative_to(folder).as_posix()
-        for name in (journal.modified if journal else ())
-        if os.path.lexists(copies / name)
-    ]
 
 
 def replaced_environment(folder: Path) -> Path:
@@ -138,39 +158,26 @@ def read_journal(folder: Path, *, is_trusted: bool = True) -> Journal | None:
             of another container, if its paths are inside the environment and it has no links.
     """
     with suppress(OSError, ValueError):
-        text, journal = _parse_journal(folder)
+        _, journal = _parse_journal(folder)
         copies = previous_files(folder)
         is_safe = is_trusted and not any(
             map(leads_outside, (*journal.added, *journal.own, *journal.modified))
         )
         is_safe = is_safe and not any(map(is_link, (copies, *iter_files(copies))))
-        is_recorded = find_recorded_path(text_digest(text)) is not None
-        if is_folder(folder) and (is_recorded or is_safe):
+        if is_folder(folder) and (is_safe or is_recorded_journal(folder)):
             return journal
     return None
+
+
+def is_recorded_journal(folder: Path) -> bool:
+    """Return whether this user's state folder lists a journal."""
+    text, _ = _parse_journal(folder)
+    return find_recorded_path(text_digest(text)) is not None
 
 
 def _parse_journal(folder: Path) -> tuple[str, Journal]:
     text = read_document(folder / JOURNAL, folder.parent)
     return text, read_object(Journal, parse_json(text))
-
-
-@contextmanager
-def keep_touched(*files: Path) -> Iterator[None]:
-    """Touch files regularly, to show other hosts that a command runs."""
-    done = Event()
-
-    def touch() -> None:
-        while not done.wait(TOUCH_S):
-            for file in files:
-                with suppress(OSError):
-                    os.utime(file)
-
-    Thread(target=touch, daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
 
 
 def is_damaged(folder: Path) -> bool:

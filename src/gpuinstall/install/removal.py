@@ -31,7 +31,7 @@ from gpuinstall.environments.records import (
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.journal import find_replaced_edits, is_journal
+from gpuinstall.install.journal import is_journal
 
 _SPACE = 1_000_000
 """The free disk space in bytes that removing an environment requires."""
@@ -66,7 +66,7 @@ def remove(
             for file in iter_files(folder):
                 if file.parent.name == "__pycache__" and file.suffix == ".pyc":
                     remove_file(file)
-    with environment_lock(paths, reporter):
+    with environment_lock(paths, reporter, is_replaced=True):
         removed = {
             folder: discard_folder(
                 folder, paths.work, reporter, find_removed_files(folder)
@@ -78,10 +78,8 @@ def remove(
 
 
 def find_removed_files(folder: Path) -> list[str]:
-    """Return the user's files in an environment or a journal."""
-    if not is_journal(folder):
-        return find_user_paths(folder)
-    return find_replaced_edits(folder)
+    """Return the user's files in an environment. A journal has none."""
+    return [] if is_journal(folder) else find_user_paths(folder)
 
 
 def find_prunable() -> dict[Path, int]:
@@ -162,7 +160,7 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
     venv = paths.venv
     is_present = not is_vacant(venv)
     # A killed removal leaves a part of the environment or the rollback data.
-    if not (is_present or is_journal(paths.last_change) or paths.needs_recovery()):
+    if not (is_present or is_journal(paths.last_change) or is_folder(paths.work)):
         raise make_missing_error(venv, creates=False)
     # A killed rebuild may have moved the marker.
     is_unfinished = paths.has_unfinished_change()

@@ -7,16 +7,23 @@ incomplete, and all other files are unchanged. ``journal.py`` describes the jour
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os.path import exists, isdir, islink
 from pathlib import Path
 
 from gpuinstall.base.advice import Advice, Hint, make_shell_line
-from gpuinstall.base.environment_paths import KEPT, EnvironmentPaths, relative_prefix
+from gpuinstall.base.environment_paths import (
+    JOURNAL,
+    KEPT,
+    EnvironmentPaths,
+    relative_prefix,
+)
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     check_output,
@@ -42,9 +49,14 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.text import format_count, format_size, join_names, split_names
+from gpuinstall.base.text import (
+    format_count,
+    format_duration,
+    format_size,
+    join_names,
+    split_names,
+)
 from gpuinstall.base.values import replace
-from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.discarding import (
     discard,
     discard_folder,
@@ -53,14 +65,16 @@ from gpuinstall.environments.environment import NAME, package_versions, read_mar
 from gpuinstall.environments.ownership import find_own_files, find_user_paths
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    find_written_files,
     read_packages,
 )
 from gpuinstall.environments.records import (
+    create_pointer_error,
     find_changed_environment,
     make_undo_command,
 )
-from gpuinstall.environments.running import read_restart_time
-from gpuinstall.environments.stamp import read_boot_id
+from gpuinstall.environments.running import Owner, read_restart_time
+from gpuinstall.environments.stamp import STAMP_NAME, read_file_stamp
 from gpuinstall.install.file_change import (
     Change,
     check_inside,
@@ -71,18 +85,20 @@ from gpuinstall.install.file_change import (
 )
 from gpuinstall.install.journal import (
     Journal,
+    has_same_origin,
     is_damaged,
     is_journal,
+    is_recorded_journal,
     previous_files,
+    read_commit_origin,
     read_folder_identity,
     read_journal,
     replaced_environment,
     sync_file_system,
     sync_folder,
-    text_digest,
+    write_commit_origin,
     write_journal,
 )
-from gpuinstall.lock.request.history import read_environment_lock
 from gpuinstall.sources.configuration import read_policy
 
 _GITIGNORE = "# Written by gpuinstall\n*\n"
@@ -137,8 +153,26 @@ def _write_journal(change: Change) -> None:
         for name in sorted({*change.names, *journal.own}):
             _link(place.root / name, previous_files(place.scratch) / name)
         write_journal(journal, place, place.scratch)
-        retry(place.scratch.rename, place.current_change)
-        sync_folder(place.work)
+        _begin(place)
+
+
+def _begin(place: EnvironmentPaths) -> None:
+    """Make the written journal the current one, and point to it."""
+    retry(place.scratch.rename, place.current_change)
+    sync_folder(place.work)
+    _point_to_journal(place)
+
+
+def _point_to_journal(place: EnvironmentPaths) -> None:
+    """Write the path of the current journal into the environment."""
+    if is_folder(place.venv) and place.work.parent == place.venv.parent:
+        place.pointer.write_text(f"{place.current_change}\n", "utf-8")
+
+
+def _end(place: EnvironmentPaths, folder: Path) -> None:
+    """Rename the journal of a change that is completed or rolled back."""
+    remove_file(place.pointer)
+    retry(place.current_change.rename, folder)
 
 
 def _link(source: Path, destination: Path) -> None:
@@ -230,6 +264,7 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
+_ATTEMPTS = 3
 _COMPILED = re.compile(r"([^.]+)\.(?:cpython|pypy|graalpy)[\d-]+(?:\.opt-\w+)?\.pyc")
 """The name of a compiled module: ``module.cpython-312.opt-1.pyc``."""
 
@@ -255,12 +290,23 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
                 module = _COMPILED.fullmatch(compiled.name)
                 if module and module[1] in stems:
                     remove_file(compiled)
-            with suppress(OSError):
-                cache.rmdir()
-        with suppress(OSError):
-            while path not in lasting:
-                path.rmdir()
-                path = path.parent
+            _remove_if_empty(cache)
+        while path not in lasting and _remove_if_empty(path):
+            path = path.parent
+
+
+def _remove_if_empty(folder: Path) -> bool:
+    """Remove a folder if it is empty, and return whether it was removed."""
+    # A metadata folder that remains is a package without a name.
+    for _ in range(_ATTEMPTS):
+        try:
+            retry(folder.rmdir)
+        except OSError as error:  # noqa: PERF203  a network file system may be slow
+            if error.errno not in {errno.EBUSY, errno.EIO, errno.ESTALE, errno.EACCES}:
+                return False
+        else:
+            return True
+    return False
 
 
 def _commit(
@@ -288,13 +334,13 @@ def _commit(
 def _publish_change(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> None:
-    """Copy the new lock file into the project folder, and report edited files.
+    """Write the new lock files of the project, and report modified files.
 
     Raises:
-        InstallationError: The lock file cannot be written. The next command rolls the change back.
+        InstallationError: A lock file cannot be written. The next command rolls the change back.
     """
     try:
-        publish_lock(place, journal.lock_digest, reporter)
+        publish_locks(place, journal.locks, reporter)
     except (InstallationError, UsageError):
         failed = replace(journal, is_verified=False)
         write_journal(failed, place, place.current_change)
@@ -315,48 +361,67 @@ def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
     If no package changed, the previous one is kept instead.
     """
     if not (journal.packages or journal.is_rebuild):
-        _discard(place.current_change, place)
+        _discard_current(place)
         return
     if is_journal(place.last_change):
-        _discard(place.last_change, place)
-    retry(place.current_change.rename, place.last_change)
+        _discard_last(place)
+    write_commit_origin(place, place.current_change)
+    _end(place, place.last_change)
     sync_folder(place.work)
 
 
-def _discard(folder: Path, place: EnvironmentPaths) -> None:
-    """Remove a journal. The next command completes an interrupted removal."""
+def _discard_current(place: EnvironmentPaths) -> None:
+    """Remove the current journal. The next command completes the removal."""
     remove_path(place.scratch)
-    discard(folder, place.scratch)
+    _end(place, place.scratch)
+    remove_path(place.scratch)
 
 
-def publish_lock(place: EnvironmentPaths, lock_digest: str, reporter: Reporter) -> None:
-    """Copy an environment's lock file, if intact, into the project folder.
+def _discard_last(place: EnvironmentPaths) -> None:
+    """Remove the last journal. The next command completes the removal."""
+    remove_path(place.scratch)
+    discard(place.last_change, place.scratch)
+
+
+def _set_aside(place: EnvironmentPaths) -> Path:
+    """Keep the current journal in another folder, and return the folder."""
+    aside = place.work / f"kept-{os.urandom(4).hex()}"
+    _end(place, aside)
+    return aside
+
+
+def publish_locks(
+    place: EnvironmentPaths, locks: Mapping[str, Sequence[str]], reporter: Reporter
+) -> None:
+    """Write, replace, and remove lock files of the project.
 
     Args:
         place: The environment.
-        lock_digest: The digest of the project's lock file before the change. A file that was saved since is kept.
+        locks: The previous and the new text by file name, empty if missing. A file that was saved since is kept.
         reporter: Reports a kept lock file.
 
     Raises:
-        UsageError: The lock file is a link out of the repository.
-        InstallationError: The lock file cannot be written.
+        UsageError: A lock file is a link out of the repository.
+        InstallationError: A lock file cannot be written.
     """
-    own = read_environment_lock(place.root)
-    if own is None:
-        return
-    link = place.folder / own.name
-    lock = real_path(link)
-    text = None
-    with suppress(OSError, ValueError):
-        text = read_document(lock, lock.parent)
-    if text == own.text:
-        return
-    if text is not None and text_digest(text) != lock_digest:
-        reporter.notice("Kept", f"{lock} (modified since)")
-        return
-    check_output(link, place.folder)
-    write_atomically(lock, own.text, place.work if exists(place.work) else None)
-    sync_folder(lock.parent)
+    for name, (old, new) in locks.items():
+        link = place.folder / name
+        lock = real_path(link)
+        text = ""
+        with suppress(OSError, ValueError):
+            text = read_document(lock, lock.parent)
+        if text == new:
+            continue
+        if text and text.splitlines() != old.splitlines():
+            reporter.notice("Kept", f"{lock} (modified since)")
+            continue
+        check_output(link, place.folder)
+        if new:
+            write_atomically(lock, new, place.work if exists(place.work) else None)
+        else:
+            with convert_write_errors(lock):
+                retry(lock.unlink, missing_ok=True)
+        sync_folder(lock.parent)
 
 
 def recover(
@@ -364,6 +429,7 @@ def recover(
     reporter: Reporter,
     *,
     is_own: bool = False,
+    is_replaced: bool = False,
 ) -> None:
     """Complete an interrupted change if it was verified, or roll it back.
 
@@ -371,27 +437,41 @@ def recover(
         place: The environment, which this command has locked.
         reporter: Reports the result.
         is_own: Whether this process started the change.
+        is_replaced: Whether the environment is removed or rebuilt, so that a missing journal is not necessary.
 
     Raises:
         UsageError: Another user started the change.
-        InstallationError: A file cannot be restored.
+        InstallationError: A file cannot be restored, or the journal is in a folder that this container does not see.
     """
     if not place.has_unfinished_change():
         return
+    if not os.path.lexists(place.current_change):
+        if not is_replaced:
+            raise create_pointer_error(place)
+        return
     with _convert_file_errors(place):
         if is_damaged(place.current_change):
-            aside = place.work / f"damaged-{os.urandom(4).hex()}"
-            retry(place.current_change.rename, aside)
-            text = f"{aside} (an interrupted change with a damaged journal)"
-            reporter.notice("Kept", text)
+            text = "an interrupted change with a damaged journal"
+            reporter.notice("Kept", f"{_set_aside(place)} ({text})")
             return
         journal = _read_recoverable(place)
-        if _finish_change(place, journal, reporter, is_own=is_own) and not is_own:
+        if not (is_own or is_recorded_journal(place.current_change)):
+            _announce(place, journal, reporter)
+        if _finish_change(place, journal, reporter) and not is_own:
             reporter.step("Rolled back", "an interrupted change")
 
 
+def _announce(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
+    """Report a journal of another container, or one in a clone."""
+    _, written_ns, _ = read_file_stamp(str(place.current_change / JOURNAL))
+    age = format_duration(max(time.time() - written_ns / 10**9, 0))
+    count = format_count(len({*journal.added, *journal.own}), "file")
+    text = f"an interrupted change of {count} by {journal.owner.host}, {age} ago"
+    reporter.notice("Recovers", f"{text}, which this user has not recorded")
+
+
 def _finish_change(
-    place: EnvironmentPaths, journal: Journal, reporter: Reporter, *, is_own: bool
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> bool:
     """Complete a change, or roll it back.
 
@@ -402,14 +482,15 @@ def _finish_change(
     if journal.is_rebuild:
         return not _finish_rebuild(place, journal, reporter)
     if has_copy and not os.path.lexists(place.root / NAME):
-        _keep_edits(place, journal.modified, reporter)
-        _discard(place.current_change, place)
         reason = f"another tool has recreated {place.venv}"
-        reporter.notice("Discarded", f"an interrupted change: {reason}")
+        if journal.modified:
+            text = f"{_set_aside(place)} (an interrupted change: {reason})"
+            reporter.notice("Kept", text)
+        else:
+            _discard_current(place)
+            reporter.notice("Discarded", f"an interrupted change: {reason}")
         return False
     if journal.is_verified:
-        if not is_own:
-            _keep_edits(place, journal.modified, reporter)
         _publish_change(place, journal, reporter)
         return False
     _restore(place, journal, reporter)
@@ -446,24 +527,6 @@ def _is_trusted(journal: Path, place: EnvironmentPaths) -> bool:
     return is_own and policy.runs(place.venv)
 
 
-def _keep_edits(
-    place: EnvironmentPaths, names: Iterable[str], reporter: Reporter
-) -> None:
-    """Link modified files out of the journal, which the next change removes.
-
-    Args:
-        place: The environment.
-        names: The modified files, which the change or another tool replaced.
-        reporter: Reports the folder of the links.
-    """
-    folder = place.work / f"edited-{os.urandom(4).hex()}"
-    for name in names:
-        _link(previous_files(place.current_change) / name, folder / name)
-    if exists(folder):
-        text = f"{join_names([*names])} in {folder} (modified by you, replaced since)"
-        reporter.notice("Kept", text)
-
-
 def _read_copied(place: EnvironmentPaths, folder: Path) -> tuple[InstalledPackage, ...]:
     """Read the packages in a copy of some files of an environment."""
     return read_packages(
@@ -498,7 +561,7 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
         return True
     _, written_ns = expected
     is_incomplete = status.st_mtime_ns <= written_ns and (
-        not status.st_size or status.st_ctime_ns < read_restart_time(journal.boot)
+        not status.st_size or status.st_ctime_ns < read_restart_time(journal.owner.boot)
     )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 
@@ -517,6 +580,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     Raises:
         UsageError: A file is behind a link or a mount.
     """
+    _point_to_journal(place)
     copies = previous_files(place.current_change)
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
     new = {*journal.added, *journal.own} - previous
@@ -530,15 +594,13 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     ]
     written = [name for name in names if not _restore_file(place, journal, name, new)]
     _remove_leftovers(place, journal.added)
+    text = f"{join_names(written)} in {place.venv} (written since"
+    if previous.intersection(written) - find_own_files(copies):
+        text += f"; the previous content is in {_set_aside(place)}"
+    else:
+        _discard_current(place)
     if written:
-        reporter.notice(
-            "Kept", f"{join_names(written)} in {place.venv} (written since)"
-        )
-    replaced = previous.intersection(written) - find_own_files(copies)
-    # The journal does not list files that were saved during the change.
-    replaced -= find_intact_files(_read_copied(place, copies), copies, replaced)
-    _keep_edits(place, sorted(replaced), reporter)
-    _discard(place.current_change, place)
+        reporter.notice("Kept", f"{text})")
 
 
 def _restore_file(
@@ -576,20 +638,81 @@ def _restore_file(
     return True
 
 
-_TEMPORARY_FOLDER = r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}"
+_TEMPORARY_FOLDER = r"(staging|\.new|\.discarded)-[0-9a-f]{8}"
 _TEMPORARY_FILE = r"\..{1,40}\.[0-9a-f]{8}"
 """The pattern for names of gpuinstall's temporary files."""
 
 
-def remove_leftovers(place: EnvironmentPaths) -> None:
-    """Remove the staging folders and temporary files of killed commands."""
-    remove_path(place.scratch)
-    if is_folder(place.work):
-        for path in list(place.work.iterdir()):
-            if is_folder(path) and re.fullmatch(_TEMPORARY_FOLDER, path.name):
-                remove_path(path)
-            elif re.fullmatch(_TEMPORARY_FILE, path.name):
-                remove_file(path)
+_TEMPORARY_STAMP = rf"\.{re.escape(STAMP_NAME)}\.[0-9a-f]{{8}}"
+
+
+def check_last_change(place: EnvironmentPaths) -> bool:
+    """Compare the files of the last change once after a restart.
+
+    A package with an incomplete file loses its RECORD, so that it is reinstalled. A copy of the
+    environment loses the journal.
+
+    Returns:
+        Whether a package is incomplete.
+    """
+    last = place.last_change
+    if not is_journal(last) or has_same_origin(place):
+        return False
+    _, inode = read_commit_origin(last)
+    if inode not in {"", str(read_file_stamp(str(place.root))[2])}:
+        # roll_back reports an environment that another tool has recreated.
+        if read_marker(place.venv):
+            _discard_last(place)
+        return False
+    incomplete = _find_incomplete(place, read_journal(last))
+    for package in incomplete:
+        remove_file(package.record / "RECORD")
+    write_commit_origin(place, last)
+    return bool(incomplete)
+
+
+def _find_incomplete(
+    place: EnvironmentPaths, journal: Journal | None
+) -> list[InstalledPackage]:
+    """Return the packages of the last change with missing or shorter files."""
+    # An installer cannot remove a package without RECORD from an unmanaged environment.
+    if journal is None or not place.is_managed:
+        return []
+    found = []
+    packages = read_packages(place.find_packages_folders())
+    for package in _select(journal.packages, packages):
+        names = find_written_files(package, place.root).keys() & journal.added.keys()
+        if any(_is_cut(place.root / name, journal.added[name]) for name in names):
+            found.append(package)
+    return found
+
+
+def _is_cut(path: Path, written: tuple[int, ...]) -> bool:
+    """Return whether a file is missing, or shorter than it was written."""
+    size, written_ns = written
+    now, changed_ns, _ = read_file_stamp(str(path))
+    return now < size and changed_ns <= written_ns
+
+
+def remove_leftovers(place: EnvironmentPaths, *, is_alone: bool = True) -> None:
+    """Remove the staging folders and temporary files of killed commands.
+
+    Args:
+        place: The environment, which this command has locked.
+        is_alone: Whether the lock excludes all other commands. Otherwise, only this command's folders are removed.
+    """
+    for own in (place.scratch, place.staging):
+        remove_path(own)
+    if not (is_alone and is_folder(place.work)):
+        return
+    for path in list(place.work.iterdir()):
+        if is_folder(path) and re.fullmatch(_TEMPORARY_FOLDER, path.name):
+            remove_path(path)
+        elif re.fullmatch(_TEMPORARY_FILE, path.name):
+            remove_file(path)
+    for path in list(place.venv.glob(f".{STAMP_NAME}.*")) if place.is_managed else ():
+        if re.fullmatch(_TEMPORARY_STAMP, path.name):
+            remove_file(path)
 
 
 def _finish_rebuild(
@@ -626,8 +749,8 @@ def _finish_rebuild(
             return True
         if is_journal(place.last_change):
             # It belongs to an environment that no longer exists.
-            _discard(place.last_change, place)
-    _discard(place.current_change, place)
+            _discard_last(place)
+    _discard_current(place)
     return not is_restored
 
 
@@ -650,9 +773,9 @@ def _find_new_files(place: EnvironmentPaths, journal: Journal) -> Path:
 def _publish_or_warn(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> None:
-    """Copy the lock file of a rebuilt environment to its folder, or warn."""
+    """Write the lock files of a rebuilt environment to its folder, or warn."""
     try:
-        publish_lock(place, journal.lock_digest, reporter)
+        publish_locks(place, journal.locks, reporter)
     except (InstallationError, UsageError) as error:
         reporter.warn(f"{error.message}; {place.root} has the same lock file")
 
@@ -685,14 +808,17 @@ def _keep_and_report(
 
 
 def replace_environment(
-    place: EnvironmentPaths, new: Path, lock_digest: str, reporter: Reporter
+    place: EnvironmentPaths,
+    new: Path,
+    locks: Mapping[str, tuple[str, ...]],
+    reporter: Reporter,
 ) -> None:
     """Replace an environment with a verified one, and keep the previous one.
 
     Args:
         place: The environment.
         new: The new environment, on the same file system.
-        lock_digest: The digest of the project's lock file before the change.
+        locks: The previous and the new text of each lock file, empty if missing.
         reporter: Reports the previous environment.
 
     Raises:
@@ -707,10 +833,10 @@ def replace_environment(
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
         journal = Journal(
-            read_boot_id(),
+            Owner.here(),
             is_rebuild=True,
             is_from_previous=new == place.previous,
-            lock_digest=lock_digest,
+            locks=locks,
             identity=read_folder_identity(new),
         )
         remove_path(place.scratch)
@@ -720,17 +846,24 @@ def replace_environment(
             with defer_interrupts():
                 _exchange(place, new, journal)
                 _finish_rebuild(place, journal, reporter)
-        except OSError:
+        except OSError as error:
             with suppress(OSError, InstallationError):
                 recover(place, reporter, is_own=True)
-            raise
+            if read_folder_identity(place.root) != journal.identity:
+                raise
+            # The new environment is complete.
+            if place.has_unfinished_change():
+                replaced = replaced_environment(place.current_change)
+                reporter.warn(
+                    f"the previous environment is still in {replaced}: {error}"
+                )
 
 
 def _exchange(place: EnvironmentPaths, new: Path, journal: Journal) -> None:
     """Move the files of an environment into the journal of a rebuild."""
     import shutil  # slow to import
 
-    retry(place.scratch.rename, place.current_change)
+    _begin(place)
     leaving = _leaving_files(place.current_change)
     if is_folder(place.root):
         shutil.copystat(place.root, leaving)
@@ -772,13 +905,11 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     previous = place.previous
     if not is_folder(previous):
         raise _nothing_to_undo(f"{previous}, the previous environment, is missing")
-    replace_environment(place, previous, _digest_own_lock(place), reporter)
+    replace_environment(place, previous, _reverse_locks(journal), reporter)
 
 
-def _digest_own_lock(place: EnvironmentPaths) -> str:
-    """Return the digest of the lock file that the last change wrote."""
-    own = read_environment_lock(place.root)
-    return text_digest(own.text) if own else ""
+def _reverse_locks(journal: Journal) -> dict[str, tuple[str, ...]]:
+    return {name: texts[::-1] for name, texts in journal.locks.items()}
 
 
 def _nothing_to_undo(reason: str, hint: Hint | None = None) -> UsageError:
@@ -818,6 +949,6 @@ def _reverse_change(place: EnvironmentPaths, journal: Journal) -> Change:
             journal.packages, read_packages(place.find_packages_folders())
         ),
         own=journal.own,
-        lock_digest=_digest_own_lock(place),
+        locks=_reverse_locks(journal),
         is_rollback=not journal.is_rollback,
     )

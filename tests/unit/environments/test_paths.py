@@ -5,6 +5,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
+    packages_folders,
 )
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.values import replace
@@ -61,6 +62,23 @@ def test_venv_file_redirects_to_another_environment(tmp_path):
     assert paths.folder == tmp_path
     with open_project(tmp_path, Settings(is_read_only=True)) as project:
         assert project.paths.folder == tmp_path
+
+
+@pytest.mark.parametrize("text", ["notes", "use conda", "remember conda/mamba"])
+def test_text_in_a_venv_file_is_no_path(tmp_path, text):
+    (tmp_path / ".venv").write_text(f"{text}\n")
+    assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / ".venv"
+    (tmp_path / text).mkdir(parents=True)
+    assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no links to lib")
+def test_environment_copied_with_followed_links_has_one_folder(tmp_path):
+    for name in ("lib", "lib64"):
+        (tmp_path / name / "python3.12" / "site-packages").mkdir(parents=True)
+    (tmp_path / "pyvenv.cfg").touch()
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    assert packages_folders(tmp_path) == [site]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rules for names")

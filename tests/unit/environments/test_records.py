@@ -149,11 +149,11 @@ def test_lock_file_is_tested_on_windows(tmp_path, monkeypatch):
     msvcrt = SimpleNamespace(locking=locking, LK_NBLCK="lock")
     monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
     monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32"))
-    assert not records._is_locked(place)
+    assert records._probe_lock(place) == (False, True)
     assert calls == []
     place.work.mkdir()
     place.lock_file.touch()
-    assert not records._is_locked(place)
+    assert records._probe_lock(place) == (False, True)
     assert calls == [("lock", 1)]
     held[0] = True
-    assert records._is_locked(place)
+    assert records._probe_lock(place) == (True, True)

@@ -1,8 +1,6 @@
 import errno
-import json
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +11,17 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.environments import running
+from gpuinstall.environments.records import (
+    check_finished,
+    describe_unfinished_change,
+)
 from gpuinstall.environments.running import Owner
-from gpuinstall.install import environment_lock as locks
-from gpuinstall.install.environment_lock import environment_lock, folder_lock
+from gpuinstall.install.environment_lock import (
+    environment_lock,
+    folder_lock,
+    undo_change,
+)
+from gpuinstall.install.journal import Journal, read_journal, write_journal
 from tests.lab.listener import Listener
 from tests.unit.install.environments import write_files
 
@@ -58,16 +64,16 @@ def test_staging_leftovers_are_removed_and_user_files_kept(place):
         "staging-notes",
         "last-notes",
     }
-    left = {"staging-0123abcd", ".discarded-0123abcd", ".new"}
+    left = {"staging-0123abcd", ".discarded-0123abcd", ".new-0123abcd"}
     files = [f"{name}/file" for name in left | others]
-    write_files(place.work, ".owner.0123abcd", *files)
+    write_files(place.work, ".boot.0123abcd", *files)
     with environment_lock(place, Reporter(), wait=0):
         pass
     names = {entry.name for entry in place.work.iterdir()}
     assert names == {*others, ".gitignore"}
 
 
-@pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
+@pytest.mark.parametrize("name", ["lock", ".gitignore"])
 def test_user_folder_with_reserved_name_is_kept(place, name):
     write_files(place.work, f"{name}/mine")
     with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
@@ -91,9 +97,8 @@ def test_second_command_reports_its_wait_and_times_out(place):
     ):
         pass
     assert caught.value.code == "busy"
-    assert "process" in caught.value.message
     [wait] = listener.waits
-    assert "process" in wait
+    assert wait.startswith("waiting up to 0 s for another command, which is using ")
 
 
 @pytest.mark.parametrize(
@@ -165,108 +170,105 @@ def without_locks(request, monkeypatch):
     monkeypatch.setattr("fcntl.flock", flock)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
-@pytest.mark.usefixtures("without_locks")
-def test_owner_file_is_the_lock_without_flock(place, tmp_path):
-    listener = Listener()
-    with environment_lock(place, listener, wait=0):
-        [warning] = listener.warnings
-        assert "file system without locks" in warning
-        with (
-            pytest.raises(InstallationError, match=f"by process {os.getpid()} on"),
-            environment_lock(place, Reporter(), wait=0.2),
-        ):
-            pass
-        here = json.loads(place.owner_file.read_text())
-    assert list(tmp_path.iterdir()) == []
-    # A process that has ended, and processes of another container
-    for facts, age, is_stale in (
-        ({"start": "1"}, 0, True),
-        ({"namespace": "another"}, 0, False),
-        ({"namespace": "another"}, 601, True),
-        ({}, 601, False),
-    ):
-        write_owner(place, {**here, **facts}, age)
-        taken = []
-        with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
-            taken.append(facts)
-        assert bool(taken) == is_stale
+def write_owner(place, **facts):
+    """Write the journal of a change by another process."""
+    owner = replace(Owner.here(), pid=os.getppid(), start=PARENT, **facts)
+    write_journal(Journal(owner), place, place.current_change)
 
 
-def write_owner(place, owner, age=0.0):
-    write_files(place.work, "owner", text=json.dumps(owner))
-    touched = time.time() - age
-    os.utime(place.owner_file, (touched, touched))
+PARENT = running._read_start(os.getppid())
+
+
+def recover(place):
+    with environment_lock(place, Reporter(), wait=0):
+        pass
 
 
 @pytest.fixture
-def private_locks(monkeypatch):
-    """Simulate hosts that do not see each other's locks."""
-    monkeypatch.setattr(locks, "try_lock", lambda _descriptor: True)
-    monkeypatch.setattr(running, "read_file_system_type", lambda _folder: "nfs4")
+def place_with_state(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return place
 
 
-PARENT = {"pid": os.getppid(), "start": running._read_start(os.getppid())}
-ELSEWHERE = {"host": "node7", "boot": "another"}
-
-
-@pytest.mark.usefixtures("private_locks")
-@pytest.mark.parametrize("facts", [PARENT, ELSEWHERE])
-def test_command_with_an_invisible_lock_is_not_disturbed(place, facts):
-    with environment_lock(place, Reporter(), wait=0):
-        write_files(place.staging, "file")
-        owner = replace(Owner.here(), **facts)
-        write_files(place.work, "owner", text=owner.to_json())
+@pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
+@pytest.mark.usefixtures("without_locks")
+@pytest.mark.parametrize(
+    ("facts", "is_kept"), [({}, True), ({"start": "1"}, False), ({"boot": "b"}, False)]
+)
+def test_process_decides_without_flock(place_with_state, facts, is_kept):
+    place = place_with_state
+    write_files(place.work, "staging-0123abcd/file")
+    write_owner(place)
+    [journal] = [read_journal(place.current_change)]
+    assert journal
+    owner = replace(journal.owner, **facts)
+    write_journal(Journal(owner), place, place.current_change)
+    listener = Listener()
+    if is_kept:
         with (
-            pytest.raises(InstallationError, match="still in use by process"),
-            environment_lock(place, Reporter(), wait=0),
+            pytest.raises(InstallationError, match="has been changing"),
+            environment_lock(place, listener, wait=0),
         ):
             pass
-        assert (place.staging / "file").exists()
+    else:
+        recover(place)
+    assert place.current_change.exists() == is_kept
+    # Another process may use it.
+    assert (place.work / "staging-0123abcd" / "file").exists()
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_file_system_without_locks_is_reported(place):
+    listener = Listener()
+    with environment_lock(place, listener, wait=0):
+        [warning] = listener.warnings
+    assert "is on a file system without locks" in warning
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "overlay", "tmpfs"])
-def test_killed_command_is_recovered_after_a_restart(place, monkeypatch, kind):
+def test_killed_command_is_recovered_after_a_restart(
+    place_with_state, monkeypatch, kind
+):
     monkeypatch.setattr(running, "read_file_system_type", lambda _folder: kind)
-    owner = replace(Owner.here(), boot="another")
-    write_files(place.work, "owner", text=owner.to_json())
-    with environment_lock(place, Reporter(), wait=0):
-        pass
+    write_owner(place_with_state, boot="another")
+    recover(place_with_state)
+    assert not place_with_state.current_change.exists()
+
+
+def test_killed_command_of_another_container_is_recovered(place_with_state):
+    write_owner(place_with_state, host="elsewhere")
+    recover(place_with_state)
+    assert not place_with_state.current_change.exists()
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "9p", ""])
-def test_change_on_a_shared_file_system_is_kept(place, monkeypatch, kind):
+def test_change_on_a_shared_file_system_is_kept(place_with_state, monkeypatch, kind):
     monkeypatch.setattr(running, "read_file_system_type", lambda _folder: kind)
-    owner = replace(Owner.here(), boot="another")
-    write_files(place.current_change, "journal.json")
-    write_files(place.work, "owner", text=owner.to_json())
-    with (
-        pytest.raises(UsageError, match="being changed by"),
-        environment_lock(place, Reporter(), wait=0),
-    ):
-        pass
-    assert place.current_change.exists()
-
-
-def test_killed_command_of_another_container_is_recovered(place):
-    owner = replace(Owner.here(), host="elsewhere", namespace="another")
-    write_files(place.work, "owner", text=owner.to_json())
-    with environment_lock(place, Reporter(), wait=0):
-        pass
-
-
-@pytest.mark.usefixtures("private_locks")
-def test_host_whose_clock_is_ahead_keeps_a_change(place, monkeypatch):
-    owner = replace(Owner.here(), host="node7", boot="another")
-    write_files(place.current_change, "journal.json")
-    write_files(place.work, "owner", text=owner.to_json())
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 900)
-    monkeypatch.setattr(time, "time_ns", lambda: int((now() + 900) * 10**9))
-    with (
-        pytest.raises(UsageError, match="being changed by node7 at") as refused,
-        environment_lock(place, Reporter(), wait=0),
-    ):
-        pass
+    place = place_with_state
+    write_owner(place, boot="another", host="node7")
+    write_files(place.work, "staging-0123abcd/file")
+    with pytest.raises(UsageError, match="node7 began to change") as refused:
+        recover(place)
     assert refused.value.code == "change-elsewhere"
     assert place.current_change.exists()
+    [fix] = refused.value.fixes
+    assert str(fix).startswith("gpuinstall env rollback")
+    assert "by node7 at" in describe_unfinished_change(place.venv)
+    undo_change(place, Reporter())
+    assert not place.current_change.exists()
+    assert (place.work / "staging-0123abcd" / "file").exists()
+
+
+def test_missing_journal_is_reported(place):
+    write_files(place.venv, "notes.txt")
+    place.pointer.write_text("/elsewhere/changing\n")
+    assert EnvironmentPaths.find(place.venv) == EnvironmentPaths(
+        place.venv, project=place.folder
+    )
+    with pytest.raises(InstallationError, match="journal is in /elsewhere/changing"):
+        recover(place)
+    with pytest.raises(InstallationError, match="journal is in /elsewhere/changing"):
+        check_finished(place.venv)
+    with environment_lock(place, Reporter(), wait=0, is_replaced=True):
+        pass
+    assert place.pointer.exists()

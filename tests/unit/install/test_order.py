@@ -15,7 +15,6 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.file_change import find_staged_files, plan_change
-from gpuinstall.install.journal import text_digest
 from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.transaction import apply_change
 from gpuinstall.lock.file.lock import parse
@@ -124,7 +123,12 @@ def change(place):
             if one.name == "small"
         ],
         own={LOCK},
-        lock_digest=text_digest((place.folder / LOCK).read_text()),
+        locks={
+            LOCK: (
+                (place.folder / LOCK).read_text(),
+                (staging / LOCK).read_text(),
+            )
+        },
     )
     with apply_change(planned, Reporter()):
         make_stamp(place)
@@ -155,6 +159,7 @@ def contents(place):
         for path in sorted(place.folder.rglob("*"))
         if path.is_file()
         and place.work not in path.parents
+        and path != place.pointer
         and path.name not in {"gpuinstall.json", "stamp.json"}
     }
 
@@ -169,7 +174,7 @@ def test_environment_change_steps_run_in_order(place):
         if path.startswith(f".venv/{SITE}/small/") and name in {"replace", "unlink"}
     ]
     order = [
-        steps.made.index(("sync", ".venv.gpuinstall/.new")),
+        steps.made.index(("sync", os.path.relpath(place.scratch, place.folder))),
         journal,
         steps.made.index(("sync", ".venv.gpuinstall"), journal),
         min(files),

@@ -9,14 +9,13 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.removal import remove_path
 from gpuinstall.environments import discarding
 from gpuinstall.environments.records import record_environment
+from gpuinstall.environments.running import Owner
 from gpuinstall.install import removal
 from gpuinstall.install.journal import (
     Journal,
-    previous_files,
     write_journal,
 )
 from gpuinstall.install.removal import (
-    find_removed_files,
     prune,
     remove,
     remove_cache,
@@ -57,23 +56,6 @@ def test_user_folder_at_previous_path_is_kept(paths):
     assert (paths.previous / "thesis.tex").exists()
 
 
-def keep_journal(paths, *modified):
-    """Write the journal of a change that replaced modified files."""
-    write_files(previous_files(paths.last_change), *modified)
-    write_journal(Journal("a-boot", modified=modified), paths, paths.last_change)
-
-
-@pytest.mark.parametrize("is_pruned", [True, False])
-def test_edits_that_only_a_journal_has_are_listed(paths, is_pruned):
-    keep_journal(paths, "lib/alpha.py")
-    assert find_removed_files(paths.last_change) == ["before/lib/alpha.py"]
-    listener = Listener()
-    prune(listener) if is_pruned else remove(paths, listener)
-    assert f"{paths.last_change}, including before/lib/alpha.py" in str(
-        listener.notices
-    )
-
-
 def test_user_folder_at_journal_path_is_kept(paths):
     write_files(paths.last_change, "thesis.tex")
     assert prune(Listener()) == {}
@@ -82,12 +64,12 @@ def test_user_folder_at_journal_path_is_kept(paths):
 
 
 def test_removal_continues_after_a_kill(paths):
-    keep_journal(paths)
+    write_journal(Journal(Owner.here()), paths, paths.last_change)
     remove_path(paths.venv)
     assert list(remove(paths, Listener())) == [paths.last_change]
     with pytest.raises(UsageError, match="there is no environment"):
         remove(paths, Listener())
-    write_files(paths.work, "owner", ".discarded-0123abcd/torch.so")
+    write_files(paths.work, ".discarded-0123abcd/torch.so")
     assert remove(paths, Listener()) == {}
     assert not paths.work.exists()
 

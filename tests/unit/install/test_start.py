@@ -9,6 +9,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.records import record_environment
+from gpuinstall.environments.running import Owner
 from gpuinstall.install.journal import (
     Journal,
     previous_files,
@@ -60,7 +61,7 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
     # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
     shutil.copytree(venv, previous_files(place.current_change))
-    journal = Journal("a-boot", own=(NAME, new.name))
+    journal = Journal(Owner.here(), own=(NAME, new.name))
     write_journal(journal, place, place.current_change)
     for folder in (tmp_path, venv):
         (folder / new.name).write_text(new.text, "utf-8")

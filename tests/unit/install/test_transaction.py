@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import re
 import shutil
 import time
@@ -18,7 +17,6 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
-from gpuinstall.environments import running
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.records import record_environment, was_created_here
 from gpuinstall.environments.running import Owner
@@ -81,7 +79,7 @@ def tree(place):
     """Return the files of an environment except compiled modules."""
     found = {}
     for path in sorted(place.root.rglob("*")):
-        if not path.is_dir() and path.suffix != ".pyc":
+        if not path.is_dir() and path.suffix != ".pyc" and path != place.pointer:
             found[path.relative_to(place.root).as_posix()] = path.read_text()
     return found
 
@@ -103,14 +101,18 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
             if one.name in goes
         ],
         own=(),
-        lock_digest=lock_digest(place),
+        locks=lock_change(place),
     )
 
 
-def lock_digest(place):
-    """Return the digest of the project's lock file when a command reads it."""
-    lock = place.folder / environments.MARKER.lock
-    return journals.text_digest(lock.read_text()) if lock.exists() else ""
+def lock_change(place):
+    """Return the text of the project's lock file before and after a change."""
+    name = environments.MARKER.lock
+    old, new = (
+        file.read_text() if file.exists() else ""
+        for file in (place.folder / name, place.root / name)
+    )
+    return {name: (old, new)}
 
 
 def change(place, *arguments):
@@ -133,17 +135,14 @@ def begun_by(place, **facts):
     """Assign the current change to another host or boot."""
     journal = read_journal(place.current_change)
     assert journal
-    owner = replace(Owner.here(), **facts)
-    write(place.owner_file, owner.to_json())
-    changed = replace(journal, boot=owner.boot)
+    changed = replace(journal, owner=replace(Owner.here(), **facts))
     journals.write_journal(changed, place, place.current_change)
 
 
 def restart(monkeypatch):
     """Simulate a restart of the host after all files were written."""
     after = time.time_ns() + 10**9
-    for module in (running, transaction):
-        monkeypatch.setattr(module, "read_restart_time", lambda _boot: after)
+    monkeypatch.setattr(transaction, "read_restart_time", lambda _boot: after)
 
 
 def back(place):
@@ -484,7 +483,7 @@ def test_change_without_a_lock_is_rolled_back(place, monkeypatch):
     before = tree(place)
     failure = InstallationError("unwritable", "pylock.cpu.toml cannot be written")
     with monkeypatch.context() as patched:
-        patched.setattr(transaction, "publish_lock", Mock(side_effect=failure))
+        patched.setattr(transaction, "publish_locks", Mock(side_effect=failure))
         with pytest.raises(InstallationError):
             change(place)
     assert tree(place) == before
@@ -493,7 +492,7 @@ def test_change_without_a_lock_is_rolled_back(place, monkeypatch):
 
 def test_environment_rebuild_without_lock_warns(place, monkeypatch):
     failure = InstallationError("unwritable", "pylock.cpu.toml cannot be written")
-    monkeypatch.setattr(transaction, "publish_lock", Mock(side_effect=failure))
+    monkeypatch.setattr(transaction, "publish_locks", Mock(side_effect=failure))
     [warning] = rebuilt(place).warnings
     assert warning.startswith("pylock.cpu.toml cannot be written; ")
     assert not place.current_change.exists()
@@ -547,7 +546,7 @@ def test_pip_settings_edited_during_the_download_are_kept(place):
         after={},
         old_packages=[],
         own=["pip.conf"],
-        lock_digest="",
+        locks={},
     )
     with apply_change(settings, Listener()):
         pass
@@ -593,7 +592,7 @@ def test_new_environment_is_created_in_an_empty_folder(place, is_there):
     shutil.rmtree(place.root)
     if is_there:
         place.root.mkdir()
-    replace_environment(place, newcomer(place), "", Reporter())
+    replace_environment(place, newcomer(place), {}, Reporter())
     assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
     assert not place.last_change.exists()
 
@@ -627,7 +626,7 @@ def test_rollback_of_a_rebuild_never_removes_an_environment(place):
     write(place.root / "pyvenv.cfg", "first")
     rebuilt(place)
     with dying_after_rename("leaving"):
-        replace_environment(place, place.previous, "", Reporter())
+        replace_environment(place, place.previous, {}, Reporter())
     write(place.root / "pyvenv.cfg", "another tool's")
     error = refusal(heal_now, place)
     assert error.code == "path-taken"
@@ -645,7 +644,7 @@ def test_rebuild_reports_before_its_journal_is_kept(place):
             assert place.has_unfinished_change()
 
     watching = Watching()
-    replace_environment(place, newcomer(place), "", watching)
+    replace_environment(place, newcomer(place), {}, watching)
     assert "notes.txt" in watching.notices[0]
 
 
@@ -659,7 +658,7 @@ def test_compiled_files_of_the_user_are_kept(place, site):
 
 def rebuilt(place):
     listener = Listener()
-    replace_environment(place, newcomer(place), "", listener)
+    replace_environment(place, newcomer(place), {}, listener)
     return listener
 
 
@@ -690,7 +689,7 @@ def test_recreated_environment_is_kept_after_a_killed_rebuild(place):
     new = newcomer(place)
     write(new / "pyvenv.cfg", "new")
     with dying_after_rename("leaving"):
-        replace_environment(place, new, "", Reporter())
+        replace_environment(place, new, {}, Reporter())
     write(place.root / "pyvenv.cfg", "another tool's")
     assert any(notice.startswith("Kept ") for notice in heal_now(place).notices)
     assert tree(place) == {"pyvenv.cfg": "another tool's"}
@@ -774,11 +773,11 @@ def dying_after_rename(name):
 
 
 def rebuild(place):
-    replace_environment(place, newcomer(place), "", Reporter())
+    replace_environment(place, newcomer(place), {}, Reporter())
 
 
 def exchange(place):
-    replace_environment(place, place.previous, "", Reporter())
+    replace_environment(place, place.previous, {}, Reporter())
 
 
 PARTS = {
@@ -887,14 +886,14 @@ def test_lock_file_with_a_future_time_is_replaced(place):
 def test_lock_file_saved_during_a_change_is_kept(place, is_rebuild):
     lock = write_own_lock(place)
     new = planned(place)
-    digest = lock_digest(place)
+    locks = lock_change(place)
     write(lock, "mine")
     listener = Listener()
     if is_rebuild:
         new = newcomer(place)
         for name in ("gpuinstall.json", lock.name):
             shutil.copy2(place.root / name, new)
-        replace_environment(place, new, digest, listener)
+        replace_environment(place, new, locks, listener)
     else:
         with apply_change(new, listener):
             pass
@@ -912,35 +911,39 @@ def test_recovery_keeps_lock_file_changed_since(place, site):
     assert f"Kept {lock} (modified since)" in notices
 
 
-def unmarked(site):
-    (site.parents[2] / "gpuinstall.json").unlink()
-
-
-@pytest.mark.parametrize("meanwhile", [edited_again, verified, unmarked])
-def test_recovery_keeps_edits_for_good(place, site, meanwhile):
-    """The change after a recovery does not discard them."""
-    mark(place, "first")
-    edited = site / "alpha" / "old.py"
-    edited.write_text("mine")
+def test_recovery_keeps_both_versions_of_a_written_file(place, site):
+    (site / "alpha" / "old.py").write_text("mine")
     begun(place)
-    meanwhile(site)
+    edited_again(site)
     notices = heal_now(place).notices
+    [folder] = place.work.glob("kept-*")
     change(place, ("beta-2", {"beta.py": "b2"}), ("beta",))
-    [folder] = place.work.glob("edited-*")
-    name = edited.relative_to(place.root)
-    assert (folder / name).read_text() == "mine"
-    assert not edited.exists() or edited.read_text() == "mine, since"
-    assert f"Kept {name} in {folder} (modified by you, replaced since)" in notices
+    assert (site / "alpha/old.py").read_text() == "mine, since"
+    assert (folder / "before" / SITE / "alpha/old.py").read_text() == "mine"
+    [kept] = notices
+    assert kept.endswith(f"; the previous content is in {folder})")
     assert (place.work / ".gitignore").exists()
 
 
-def test_recovery_keeps_files_saved_during_the_change(place, site):
-    edited = site / "alpha" / "old.py"
-    begun(place, lambda: edited.write_text("mine"))
-    edited_again(site)
-    heal_now(place)
-    [copy] = place.work.glob("edited-*/lib/**/old.py")
-    assert copy.read_text() == "mine"
+def test_modified_files_of_a_recreated_environment_are_kept(place, site):
+    mark(place, "first")
+    (site / "alpha" / "old.py").write_text("mine")
+    begun(place)
+    (place.root / "gpuinstall.json").unlink()
+    [notice] = heal_now(place).notices
+    [folder] = place.work.glob("kept-*")
+    assert notice.startswith(f"Kept {folder} (an interrupted change: another tool")
+    assert (folder / "before" / SITE / "alpha/old.py").read_text() == "mine"
+
+
+def test_completed_change_reports_and_restores_modified_files(place, site):
+    (site / "alpha" / "old.py").write_text("mine")
+    begun(place)
+    verified(site)
+    [notice] = heal_now(place).notices
+    assert notice.startswith("Replaced 1 modified file: ")
+    back(place)
+    assert (site / "alpha" / "old.py").read_text() == "mine"
 
 
 def test_rollback_replaces_packages_changed_by_another_tool(place, site):
@@ -968,7 +971,7 @@ def test_change_without_packages_keeps_the_rollback(place, site):
         after={},
         old_packages=[],
         own={lock.name},
-        lock_digest="",
+        locks={},
     )
     with apply_change(only_lock, Reporter()):
         pass
@@ -988,7 +991,6 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
         path.write_text(text)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     restart(monkeypatch)
-    age_journal(place, 601)
     heal_now(place)
     assert tree(place) == before
 
@@ -998,7 +1000,6 @@ def test_file_edited_between_kill_and_restart_is_kept(place, site, monkeypatch):
     begun_by(place, boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
     restart(monkeypatch)
-    age_journal(place, 601)
     heal_now(place)
     assert (site / "alpha/__init__.py").read_text() == "mine"
 
@@ -1036,7 +1037,7 @@ def test_damaged_journal_is_set_aside(place, damage):
     damage(place.current_change)
     changed = tree(place)
     [notice] = heal_now(place).notices
-    [aside] = place.work.glob("damaged-*")
+    [aside] = place.work.glob("kept-*")
     text = "(an interrupted change with a damaged journal)"
     assert notice == f"Kept {aside} {text}"
     assert tree(place) == changed
@@ -1054,45 +1055,6 @@ def test_named_pipe_replacing_a_file_is_kept(place):
     assert pipe.is_fifo()
 
 
-def age_journal(place, seconds):
-    file = place.current_change / "journal.json"
-    os.utime(file, (time.time() - seconds, time.time() - seconds))
-
-
-@pytest.mark.parametrize("host", ["node7", platform.node()])
-def test_recent_change_by_another_host_is_reported(place, monkeypatch, host):
-    monkeypatch.setattr(running, "read_file_system_type", lambda _folder: "nfs4")
-    before = tree(place)
-    begun(place)
-    begun_by(place, host=host, boot="another one")
-    # A virtual machine with the same name may have just started.
-    restart(monkeypatch)
-    staging = place.work / "staging-feedbeef"
-    staging.mkdir()
-    changed = tree(place)
-    error = refusal(heal_now, place)
-    assert error.code == "change-elsewhere"
-    assert staging.exists()
-    clock = r"\d\d:\d\d:\d\d"
-    assert re.search(rf"was being changed by {host} at {clock}$", error.message)
-    assert tree(place) == changed != before
-    age_journal(place, 601)
-    heal_now(place)
-    assert tree(place) == before
-
-
-def test_running_change_touches_its_journal(place, monkeypatch):
-    monkeypatch.setattr(journals, "TOUCH_S", 0.01)
-    with (
-        environment_lock(place, Reporter()),
-        apply_change(planned(place), Reporter()),
-    ):
-        age_journal(place, 1000)
-        deadline = time.monotonic() + 10
-        while running.read_touched(place) < time.time_ns() - 10**11:
-            assert time.monotonic() < deadline
-
-
 @pytest.fixture
 def fresh_home(place, tmp_path, monkeypatch):
     """A killed change of a container, and the state folder of the next one."""
@@ -1103,7 +1065,8 @@ def fresh_home(place, tmp_path, monkeypatch):
 
 
 def test_fresh_home_recovers_a_killed_change(place, fresh_home):
-    heal_now(place)
+    [notice] = heal_now(place).notices
+    assert re.match(r"Recovers an interrupted change of \d+ files by \S+, ", notice)
     assert tree(place) == fresh_home
 
 
@@ -1182,6 +1145,106 @@ def test_interrupt_while_writing_journal_leaves_no_change(place, monkeypatch):
         change(place)
     assert not place.current_change.exists()
     assert tree(place) == before
+
+
+def test_last_change_is_compared_after_a_restart(place, site):
+    mark(place, "first")
+    change(place)
+    origin = place.last_change / "origin"
+    _, inode = origin.read_text().split()
+    for text in ("two", "t"):
+        status = (site / "alpha/__init__.py").stat()
+        (site / "alpha/__init__.py").write_text(text)
+        os.utime(site / "alpha/__init__.py", ns=(10**18, status.st_mtime_ns))
+        assert not journals.needs_recovery(place)
+        origin.write_text(f"before {inode}")
+        assert journals.needs_recovery(place)
+        heal_now(place)
+        assert not journals.needs_recovery(place)
+        assert (site / "alpha-2.dist-info/RECORD").exists() == (text == "two")
+
+
+def test_copy_does_not_keep_the_last_change(place, tmp_path):
+    mark(place, "first")
+    change(place)
+    copy = EnvironmentPaths(tmp_path / "copy" / ".venv")
+    shutil.copytree(place.root, copy.root)
+    shutil.copytree(place.work, copy.work)
+    assert journals.needs_recovery(copy)
+    heal_now(copy)
+    assert not copy.work.exists()
+    assert place.last_change.exists()
+
+
+@pytest.mark.parametrize("folder_lock", [None, "cpu", "other"])
+def test_rollback_restores_the_set_of_lock_files(place, folder_lock):
+    name = "pylock.cu130.toml"
+    lock = place.folder / name
+    old = folder_lock or ""
+    if old:
+        write(lock, old)
+    new = planned(place)
+    locks = {name: (old, "new")}
+    new = replace(new, journal=replace(new.journal, locks=locks))
+    with apply_change(new, Reporter()):
+        pass
+    for expected in (old, "new", old):
+        back(place)
+        assert (lock.read_text() if lock.exists() else "") == expected
+    write(lock, "mine")
+    assert f"Kept {lock} (modified since)" in back(place).notices
+    assert lock.read_text() == "mine"
+
+
+def test_environment_points_to_the_journal_during_a_change(place):
+    begun(place)
+    assert place.pointer.read_text() == f"{place.current_change}\n"
+    place.current_change.rename(place.work / "hidden")
+    with pytest.raises(InstallationError) as refused:
+        heal_now(place)
+    assert refused.value.code == "journal-elsewhere"
+    (place.work / "hidden").rename(place.current_change)
+    heal_now(place)
+    assert not place.pointer.exists()
+
+
+def test_complete_rebuild_is_not_an_error(place, monkeypatch):
+    write(place.root / "pyvenv.cfg", "old")
+    new = newcomer(place)
+    write(new / "pyvenv.cfg", "new")
+    failures: list[Path] = []
+    real = Path.rename
+
+    def rename(path, target):
+        if path.name == "environment" and len(failures) < 2:
+            failures.append(path)
+            raise OSError(16, "Device or resource busy")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    listener = Listener()
+    replace_environment(place, new, {}, listener)
+    assert (place.root / "pyvenv.cfg").read_text() == "new"
+    [warning] = listener.warnings
+    assert warning.startswith("the previous environment is still in ")
+    heal_now(place)
+    assert (place.previous / "pyvenv.cfg").read_text() == "old"
+
+
+def test_metadata_folder_that_is_busy_is_removed(place, site, monkeypatch):
+    failures: list[Path] = []
+    real = Path.rmdir
+
+    def rmdir(path):
+        if path == site / "alpha-1.dist-info" and not failures:
+            failures.append(path)
+            raise OSError(16, "Device or resource busy")
+        real(path)
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    change(place)
+    assert [path.name for path in failures] == ["alpha-1.dist-info"]
+    assert not (site / "alpha-1.dist-info").exists()
 
 
 def test_rollback_without_a_change_is_an_error(place):

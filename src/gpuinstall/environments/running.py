@@ -117,13 +117,16 @@ def find_foreign_change(
         owner = read_object(Owner, read_json(file, place.work).get("owner"))
     if owner is None:
         return None
+    is_shared = is_shared_file_system(place.work)
     here = Owner.here()
     is_elsewhere = owner.boot != here.boot
-    if (has_locks and not is_shared_file_system(place.work)) or owner == here:
+    if owner == here or (has_locks and not is_shared):
         return None
-    if is_elsewhere and not is_shared_file_system(place.work):
-        return None
-    if not is_elsewhere and not (owner.start and owner.start == _read_start(owner.pid)):
+    if is_elsewhere:
+        may_run = is_shared
+    else:
+        may_run = owner.start != "" and owner.start == _read_start(owner.pid)
+    if not may_run:
         return None
     _, written_ns, _ = read_file_stamp(str(file))
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written_ns // 10**9))

@@ -641,8 +641,7 @@ def _restore_file(
 _TEMPORARY_FOLDER = r"(staging|\.new|\.discarded)-[0-9a-f]{8}"
 _TEMPORARY_FILE = r"\..{1,40}\.[0-9a-f]{8}"
 """The pattern for names of gpuinstall's temporary files."""
-
-
+_DAY_S = 86400
 _TEMPORARY_STAMP = rf"\.{re.escape(STAMP_NAME)}\.[0-9a-f]{{8}}"
 
 
@@ -699,16 +698,18 @@ def remove_leftovers(place: EnvironmentPaths, *, is_alone: bool = True) -> None:
 
     Args:
         place: The environment, which this command has locked.
-        is_alone: Whether the lock excludes all other commands. Otherwise, only this command's folders are removed.
+        is_alone: Whether the lock excludes all other commands. Otherwise, only this command's folders, and those that
+            are older than a day, are removed.
     """
     for own in (place.scratch, place.staging):
         remove_path(own)
-    if not (is_alone and is_folder(place.work)):
+    if not is_folder(place.work):
         return
     for path in list(place.work.iterdir()):
-        if is_folder(path) and re.fullmatch(_TEMPORARY_FOLDER, path.name):
+        is_old = is_alone or path.lstat().st_mtime < time.time() - _DAY_S
+        if re.fullmatch(_TEMPORARY_FOLDER, path.name) and is_folder(path) and is_old:
             remove_path(path)
-        elif re.fullmatch(_TEMPORARY_FILE, path.name):
+        elif re.fullmatch(_TEMPORARY_FILE, path.name) and is_alone:
             remove_file(path)
     for path in list(place.venv.glob(f".{STAMP_NAME}.*")) if place.is_managed else ():
         if re.fullmatch(_TEMPORARY_STAMP, path.name):

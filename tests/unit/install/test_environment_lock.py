@@ -259,7 +259,7 @@ def test_change_on_a_shared_file_system_is_kept(place_with_state, monkeypatch, k
     assert (place.work / "staging-0123abcd" / "file").exists()
 
 
-def test_old_staging_folder_on_shared_file_system_is_removed(place, monkeypatch):
+def test_old_staging_folder_is_removed_without_shared_locks(place, monkeypatch):
     monkeypatch.setattr(running, "read_file_system_type", lambda _folder: "nfs4")
     old, new = (place.work / f"staging-0123abc{number}" for number in range(2))
     write_files(place.work, f"{old.name}/file", f"{new.name}/file")

@@ -1,6 +1,7 @@
 """The two machines of make test-windows, each in one pytest worker."""
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.windows.machine import (
     HOME,
@@ -10,20 +11,34 @@ from tests.windows.machine import (
     windows_machine,
 )
 
-MACHINES = ("plain", "gpu")
+WITH_GPU = ("test_gpus.py", "test_units.py")
+"""The files whose tests run on the machine with a GPU."""
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Run all tests of a machine in one worker, in the order of the files.
+
+    The marker of ``loadgroup`` has no effect in pytest 9.2.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    scheduling = LoadScopeScheduling(config, log)
+    vars(scheduling)["_split_scope"] = find_machine
+    return scheduling
+
+
+def find_machine(test):
+    """Return the machine of a test."""
+    file, _, _ = test.partition("::")
+    return "gpu" if file.endswith(WITH_GPU) else "plain"
+
+
 def pytest_collection_modifyitems(items):
-    """Run all tests of a machine in one worker, in the order of the files."""
+    """Mark the tests, which run only on request."""
     for item in items:
-        if "tests/windows/" not in str(item.path):
-            continue
-        item.add_marker(pytest.mark.windows)
-        item.add_marker(pytest.mark.heavy)
-        for machine in MACHINES:
-            if machine in item.fixturenames:
-                item.add_marker(pytest.mark.xdist_group(machine))
+        if "tests/windows/" in str(item.path):
+            item.add_marker(pytest.mark.windows)
+            item.add_marker(pytest.mark.heavy)
 
 
 def machine(name):

@@ -31,7 +31,7 @@ from gpuinstall.environments.packages import (
     find_written_files,
     read_packages,
 )
-from gpuinstall.environments.stamp import STAMP_NAME
+from gpuinstall.environments.stamp import STAMP_NAME, read_home
 
 _COMPILED = r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)"
 """Modules compiled by Python and Numba."""
@@ -49,8 +49,6 @@ _MADE = (
     rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
     # virtualenv records no hashes of these scripts.
     r"|(bin|Scripts)/(pip|wheel)-?[\d.]*(\.exe)?"
-    # From an embeddable Python without a launcher, uv copies all files.
-    r"|Scripts/([^/]+\.(dll|pyd|cat)|python3\d*\.zip|python3\d*\._pth|LICENSE\.txt)"
 )
 """The files of environment tools and the journal of ``install --into``."""
 _IGNORE_ALL = r"(#.*\n)*\*\n?"
@@ -90,6 +88,7 @@ def _find_owned_paths(venv: Path, paths: set[str]) -> set[str]:
     """Return the unmodified paths of packages, tools, and gpuinstall."""
     packages = read_packages(packages_folders(venv))
     known = find_intact_files(packages, venv, paths) | find_own_files(venv)
+    known |= find_copied_files(venv)
     lost_records = tuple(
         f"{package.record.relative_to(venv).as_posix()}/"
         for package in packages
@@ -121,6 +120,19 @@ def find_own_files(venv: Path) -> set[str]:
         if re.fullmatch(_IGNORE_ALL, read_document(venv / ".gitignore", venv)):
             own.add(".gitignore")
     return own
+
+
+def find_copied_files(venv: Path) -> set[str]:
+    """Return the files of an embeddable Python, which uv copies as a whole."""
+    copied = set[str]()
+    base = read_home(venv)
+    if base is None:
+        return copied
+    for file in (venv / "Scripts").glob("*"):
+        with suppress(OSError):
+            if file_sha256(file) == file_sha256(Path(base, file.name)):
+                copied.add(f"Scripts/{file.name}")
+    return copied
 
 
 def find_misplaced_file(package: InstalledPackage, root: Path) -> str | None:

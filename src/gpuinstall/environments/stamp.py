@@ -168,14 +168,14 @@ def stamp_python(venv: str) -> str:
         return f"{python} {stamp}"
     # A new environment is verified before it is moved to its path.
     own = f"{os.path.relpath(python, folder)} {stamp}"
-    home = _read_home(folder)
+    home = read_home(folder)
     if home is None:
         return own
     base = os.path.join(home, os.path.basename(python))
     return f"{own} {base} {read_file_stamp(base)}"
 
 
-def _read_home(venv: str) -> str | None:
+def read_home(venv: str | Path) -> str | None:
     """Return the folder of the base interpreter, if pyvenv.cfg has it."""
     with suppress(OSError, ValueError):
         text = Path(venv, "pyvenv.cfg").read_text("utf-8")

@@ -102,6 +102,14 @@ def test_files_outside_an_environment_belong_to_the_user(tmp_path):
     assert find_user_paths(tmp_path) == ["bin", "thesis"]
 
 
+def test_only_copies_of_the_base_python_are_owned(tmp_path):
+    base = write_files(tmp_path / "portable", "python3.dll", "ffmpeg.dll")
+    venv = write_files(tmp_path / "env", "Scripts/python3.dll", "Scripts/own.dll")
+    (venv / "pyvenv.cfg").write_text(f"home = {base}\n", "utf-8")
+    (venv / "Scripts" / "ffmpeg.dll").write_text("another build", "utf-8")
+    assert find_user_paths(venv) == ["Scripts/ffmpeg.dll", "Scripts/own.dll"]
+
+
 def test_edited_lock_and_pip_settings_are_user_files(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     # This file resembles gpuinstall's own.

@@ -255,7 +255,8 @@ def windows_machine(name: str, *, has_gpu: bool) -> Iterator[WindowsMachine]:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or USER_HOME / ".cache")
     root = cache / "gpuinstall-windows"
     root.mkdir(parents=True, exist_ok=True)
-    parts = [path.read_bytes() for path in sorted(HERE.rglob("*")) if path.is_file()]
+    sources = [path for path in HERE.rglob("*.*") if path.suffix != ".pyc"]
+    parts = [path.read_bytes() for path in sorted(sources) if path.is_file()]
     parts += [(ROOT / "tests/lab" / name).read_bytes() for name in DRIVER.values()]
     digest = hashlib.sha256(b"".join(parts)).hexdigest()[:12]
     machine = WindowsMachine(root / f"{name}-{digest}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -125,7 +125,7 @@ class Client:
         timeouts: The time limits.
         quick_hosts: Hosts that have alternatives. Their first response has a shorter
             time limit, and they are tried again without a pause.
-        current: Prefixes of pages that are revalidated if no page is replaced.
+        current: Prefixes of pages that are revalidated.
         ignored: Status codes of missing pages, by URL of the index.
     """
 
@@ -164,8 +164,6 @@ class Client:
         self._failures: dict[str, UnreachableError] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page] = {}
-        self._replaced: Mapping[str, Page | None] = {}
-        self._closed = ""
 
     def __enter__(self) -> Self:
         return self
@@ -182,10 +180,6 @@ class Client:
         """
         if is_file_url(url):
             return _read_local_page(url)
-        if self._closed and (url in self._replaced or url.startswith(self._closed)):
-            page = self._replace_page(url)
-            if page:
-                return page if page.exists else None
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
@@ -201,34 +195,7 @@ class Client:
         name = url.rstrip("/").rpartition("/")[2]
         if not self.renewed.isdisjoint({name, ALL_PACKAGES}):
             return True
-        # With replaced pages, torch does not change.
-        return not self._closed and url.startswith(self._current)
-
-    @contextmanager
-    def replace_pages(
-        self, place: str, pages: Mapping[str, Page | None]
-    ) -> Iterator[None]:
-        """Use these pages within a block, and no other page of an index.
-
-        Args:
-            place: The URL of the index.
-            pages: The pages by URL. None: the page is requested, unless its host was
-                unreachable in the last minutes.
-        """
-        self._replaced, self._closed = pages, f"{place}/"
-        try:
-            yield
-        finally:
-            self._replaced, self._closed = {}, ""
-
-    def _replace_page(self, url: str) -> Page | None:
-        """Return the replacement of a page, or None if it may be requested."""
-        if url not in self._replaced and url.endswith("/"):
-            raise InstallationError("page-replaced", f"{url} is not requested")
-        page = self._replaced.get(url)
-        if self.was_unreachable(url):
-            return page or Page("", "", url, exists=False)
-        return page
+        return url.startswith(self._current)
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark, such as a hash."""

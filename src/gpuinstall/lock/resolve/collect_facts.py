@@ -101,6 +101,13 @@ def _find_wheel_facts(
         fact = _create_missing_code_fact(found, compiled, inspector.index) or fact
     if fact is None:
         return Knowledge()
+    if fact.excludes:
+        releases = [*inspector.index.find_releases(package)]
+        fact = replace(
+            fact,
+            is_newest=releases[:1] == [found.wheel.version],
+            is_oldest=releases[-1:] == [found.wheel.version],
+        )
     older = OlderReleases(found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution, known):
         # A package may work without the rejected library, or only with another torch.
@@ -110,13 +117,6 @@ def _find_wheel_facts(
         may_replace &= inspector.is_for_gpus(package, resolution)
         facts = older.find_facts(is_optional=True) if may_replace else []
         return Knowledge.from_facts(facts)
-    if fact.excludes:
-        releases = [*inspector.index.find_releases(package)]
-        fact = replace(
-            fact,
-            is_newest=releases[:1] == [found.wheel.version],
-            is_oldest=releases[-1:] == [found.wheel.version],
-        )
     learned = Knowledge.from_facts([fact])
     is_dependency = package not in inspector.resolver_input.requested
     earlier = known.find_package_facts(package)

@@ -38,11 +38,8 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
+from gpuinstall.lock.resolve.kept_torch import keep_torch
 from gpuinstall.lock.resolve.live_builds import add_live_builds
-from gpuinstall.lock.resolve.locked_pages import (
-    create_locked_pages,
-    limit_to_locked_torch,
-)
 from gpuinstall.lock.resolve.refusals import NO_CODE, TORCH_ADDED
 from gpuinstall.lock.resolve.resolver_input import (
     TARGETS_DISAGREE,
@@ -156,20 +153,18 @@ def _resolve_with_locked_torch(
 
     The list is empty if torch may change.
     """
-    limited = limit_to_locked_torch(requests, locks)
     sources = session.sources
+    all_kept = [keep_torch(one, locks, sources.torch_index) for one in requests]
+    kept = [one for one in all_kept if one]
     # Locked files have no upload date.
-    if not limited or sources.find_links or sources.exclude_newer:
+    if len(kept) < len(requests) or sources.find_links or sources.exclude_newer:
         return []
-    pages = create_locked_pages(requests, locks, session)
+    live = [one.request for one in kept]
+    wheels = tuple(chain.from_iterable(one.wheels for one in kept))
     outcome: Resolutions | Conflict = []
-    with (
-        session.client.replace_pages(sources.torch_index, pages),
-        suppress(GpuInstallError),
-    ):
-        live, _ = add_live_builds(limited, session)
+    with suppress(GpuInstallError):
         alternatives = create_locked_alternatives(live, locks, moving, upgrade=False)
-        strict = [replace(one, keeps_torch=True) for one in alternatives]
+        strict = [replace(one, kept=wheels) for one in alternatives]
         outcome = _resolve_first(live, strict, session, live)
     if isinstance(outcome, Conflict):
         return []

@@ -87,6 +87,7 @@ class PackageIndex:
         self.log = UvLog()
         """The dependencies of the releases that uv tried."""
         self._is_for_cpu = self.backends == (CPU.tag,)
+        self._kept = resolver_input.alternative.kept
         # The first call of each function reads the pages.
         self.builds = cache(self._read_builds)
         self.newest_releases = cache(self._read_newest_releases)
@@ -160,6 +161,9 @@ class PackageIndex:
         if not self.has_own_source and not sources.has_further_indexes:
             return frozenset()
         family = self.resolver_input.catalog.family
+        if self._kept:
+            names = {wheel.package for wheel in self._kept}
+            return family.union(self._listed(), names).difference(self._extensions)
         # Some mirrors list only some of their packages on the root page.
         if {"torch", "torchvision"} <= self._listed() and not sources.find_links:
             # GPU builds require Triton. For CPU builds, the default index has Triton.
@@ -169,6 +173,12 @@ class PackageIndex:
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
+        alternative = self.resolver_input.alternative
+        known = {*alternative.preferences, *alternative.moving}
+        programs = self.resolver_input.programs
+        # A new package may be on PyTorch's index.
+        if self._kept and known.issuperset(one.name for one in programs if not one.url):
+            backends = ()
         names = map_concurrently(self._read_listed_names, backends)
         return frozenset[str]().union(*names)
 
@@ -200,6 +210,11 @@ class PackageIndex:
         """Return a package's wheels, or None if it may be from any index."""
         session = self.session
         sources = session.find_listed_sources()
+        if self._kept:
+            kept = self._read_wheels(name)
+            if not kept and name not in {"torch", "triton"}:
+                raise InstallationError("torch-kept", f"{name} is not locked")
+            return kept
         if name not in self.resolver_input.catalog.family:
             is_own = partial(hosts_package, sources, session.client, name)
             return self._read_wheels(name) if any(map(is_own, self.backends)) else None
@@ -293,7 +308,9 @@ class PackageIndex:
             is_of_default_index = source is DEFAULT_INDEX and (
                 package in PAIRED or not self.has_own_source
             )
-            if is_of_default_index:
+            if self._kept:
+                listed = tuple(one for one in self._kept if one.package == package)
+            elif is_of_default_index:
                 listed = read_default_wheels(sources, session.client, package)
             else:
                 listed = read_family_wheels(sources, session.client, backend, package)

@@ -80,7 +80,7 @@ class Resolver:
         outcome = self._settle(self.resolver_input, known)
         if isinstance(outcome, Refused):
             return self._complete_refusal(outcome)
-        if self.resolver_input.alternative.keeps_torch:
+        if self.resolver_input.alternative.kept is not None:
             return self._keep_torch(outcome)
         outcome = self._improve(outcome)
         if isinstance(outcome, Refused):

@@ -66,8 +66,11 @@ class Alternative(Value):
 
     python: str | None = None
 
-    keeps_torch: bool = False
-    """Whether to refuse a resolution that another torch may improve."""
+    kept: tuple[Wheel, ...] | None = None
+    """The locked wheels that replace the pages of torch's source.
+
+    A resolution that another torch may improve is refused. None: any torch is possible.
+    """
 
     warnings: tuple[Reason, ...] = ()
     """The warnings about the resolution of this alternative."""

@@ -79,6 +79,13 @@ def test_concurrent_pip_change_is_detected(project, stand_in):
     assert (venv(project) / "saved.ipynb").exists()
 
 
+def find_files_with(path, folder):
+    """Return the text files of a folder that contain a path."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    texts = [file for file in files if file.suffix != ".pyc"]
+    return [file for file in texts if bytes(path) in file.read_bytes()]
+
+
 @pytest.mark.parametrize("is_copied", mostly_heavy([False, True], {True}))
 def test_moved_or_copied_environment_is_used(project, stand_in, is_copied):
     there = replace(project, folder=project.folder.with_name("elsewhere"))
@@ -90,11 +97,9 @@ def test_moved_or_copied_environment_is_used(project, stand_in, is_copied):
     stand_in.forget()
     said = said_by(there, "run", "python", "-c", "print('started')")
     assert "did not create" not in said
-    settings = venv(there) / "pip.conf"
-    assert venv(there).as_uri() in settings.read_text()
+    assert find_files_with(venv(project), venv(there)) == []
     said = said_by(there, "sync")
     assert "did not create" not in said
-    assert venv(there).as_uri() in settings.read_text()
     assert stand_in.sent() == {}
     assert holds(there) == {"alpha": "1.0", "cowsay": "6.1"}
     assert "already up to date" in said_by(there, "sync")

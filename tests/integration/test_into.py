@@ -284,8 +284,6 @@ def application(stand_in, play, tmp_path, request):
     site = next(environment.glob("lib/python*/site-packages"))
     (site / "uv").symlink_to(Path(uv_package.__file__).parent)
     (environment / "bin" / "uv").symlink_to(uv_program())
-    if is_portable:
-        look_for_pip_ini(site)
     simple = stand_in.folder / "simple"
     make_wheel(simple, "painter-models", "1.0", requires=["torch>=2"])
     make_wheel(simple, "painter-of-old", "1.0", requires=["torch<2.13"])
@@ -358,17 +356,6 @@ def test_verify_reports_damage_of_a_portable_python(workshop, play):
     record.touch()
     done = workshop.run("verify", "--deep", "--python", str(environment / "python.exe"))
     assert "beside 1.0 is damaged" in done.err
-
-
-def look_for_pip_ini(site):
-    """Make pip read its settings from pip.ini, as on Windows."""
-    file = site / "pip" / "_internal" / "configuration.py"
-    text = file.read_text("utf-8")
-    line = 'CONFIG_BASENAME = "pip.ini" if WINDOWS else "pip.conf"'
-    assert line in text
-    # The file is a link into uv's cache.
-    file.unlink()
-    file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), "utf-8")
 
 
 CLONE_BY_PIP = pytest.param("clone", "pip", id="pip")

@@ -143,11 +143,10 @@ def _make_source_lines(index: str, tag: str) -> list[str]:
 
 
 def _recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
-    """Recover an interrupted change, and update the pip settings after a move.
+    """Recover an interrupted change.
 
     If a change is still running, wait for it.
     """
-    from gpuinstall.environments.guard import move_guard
     from gpuinstall.install.journal import needs_recovery
 
     if needs_recovery(paths):
@@ -157,7 +156,6 @@ def _recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
 
         with environment_lock(paths, reporter):
             pass
-    move_guard(paths.venv)
 
 
 def _check_gpu(machine: Machine) -> None:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    packages_folders,
+    relative_prefix,
+)
 from gpuinstall.base.files import (
     parse_toml,
     read_document,
     retry,
     write_atomically,
 )
-from gpuinstall.base.text import checksum, format_guard, has_login, is_guard_text
+from gpuinstall.base.text import format_guard, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import find_owning_application
 
 CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"
 """uv's settings, read from the working folder or its nearest parent."""
-GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
-_CONSTRAINTS = r"(?m)(?<=\s)\S+/constraints\.txt$"
-"""The URL of an environment's constraints, the last in its pip settings."""
+_STARTUP = ("_gpuinstall.py", "_gpuinstall.pth")
+"""The module that constrains pip, and the file that imports it at startup."""
+GUARD_FILES = (CONSTRAINTS, *_STARTUP)
 
 
 class FamilyMember(Value):
@@ -86,58 +88,42 @@ def format_pip_section(
     return lines
 
 
-def pip_configuration() -> str:
-    """Return the name of pip's configuration file in an environment."""
-    return "pip.ini" if os.name == "nt" else "pip.conf"
+def find_guard_paths(venv: Path) -> list[str]:
+    """Return the relative paths of an environment's constraints files."""
+    prefixes = (relative_prefix(folder, venv) for folder in packages_folders(venv))
+    return [CONSTRAINTS, *(prefix + name for prefix in prefixes for name in _STARTUP)]
 
 
 def write_guard(
     built: Path,
-    final: Path,
     source: str,
     lines: Sequence[str],
     constraints: Sequence[str],
 ) -> None:
     """Write the pip and uv constraints of an environment.
 
+    No file contains the path of the environment, which may be moved.
+
     Args:
         built: The environment.
-        final: The path to which the environment will be moved.
         source: The lock or torch with the constrained versions.
         lines: The constraints.
-        constraints: The user's own constraints files, which these settings would override.
+        constraints: The user's own constraints files, which these would override.
     """
-    text = "".join(f"{line}\n" for line in lines)
-    lift = f"{pip_configuration()} in this folder applies them. To disable them, delete that file."
-    write_atomically(built / CONSTRAINTS, format_guard(text, source, lift))
-    section = format_pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
-    configuration = "\n".join([*section, ""])
-    write_atomically(
-        built / pip_configuration(),
-        format_guard(configuration, source, "To disable them, delete this file."),
+    module, start = _STARTUP
+    users = json.dumps(" ".join(constraints))
+    texts = {
+        CONSTRAINTS: "".join(f"{line}\n" for line in lines),
+        module: Path(__file__).with_name(module).read_text("utf-8"),
+        start: f"import _gpuinstall; _gpuinstall.constrain_pip({users})\n",
+    }
+    lift = f"To disable them, delete {start} in the folder of pip."
+    for path in find_guard_paths(built):
+        text = texts[path.rpartition("/")[2]]
         # A URL of the user's constraints may contain a login.
-        is_private=has_login(configuration),
-    )
-
-
-def move_guard(environment: Path) -> None:
-    """Update the constraints path in a moved environment's pip settings.
-
-    Args:
-        environment: The environment. If it is read-only, nothing is changed.
-    """
-    file = environment / pip_configuration()
-    if not is_own_guard_file(file):
-        return
-    head, _, text = read_document(file, environment).partition("\n")
-    constraints = re.search(_CONSTRAINTS, text)
-    path = (environment / CONSTRAINTS).as_uri()
-    if constraints is None or constraints[0] == path:
-        return
-    moved = f"{text[: constraints.start()]}{path}{text[constraints.end() :]}"
-    head = head.replace(f"({checksum(text)})", f"({checksum(moved)})")
-    with suppress(InstallationError):
-        write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved))
+        write_atomically(
+            built / path, format_guard(text, source, lift), is_private=has_login(text)
+        )
 
 
 def update_uv_guard(environment: Path) -> Path | None:
@@ -195,10 +181,9 @@ def is_own_guard_file(file: Path) -> bool:
 
 def find_guard_obstacle(place: EnvironmentPaths) -> str | None:
     """Return why constraints cannot be written for an environment, or None."""
-    for name in (CONSTRAINTS, pip_configuration()):
-        file = place.venv / name
-        if os.path.lexists(file) and not is_own_guard_file(file):
-            return f"{file} was not written by gpuinstall"
+    file = place.venv / CONSTRAINTS
+    if os.path.lexists(file) and not is_own_guard_file(file):
+        return f"{file} was not written by gpuinstall"
     if place.root != place.venv:
         return "its pip may also manage another environment"
     return None

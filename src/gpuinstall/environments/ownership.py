@@ -25,7 +25,7 @@ from gpuinstall.environments.environment import (
     is_virtual,
     read_marker,
 )
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
+from gpuinstall.environments.guard import find_guard_paths, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
     find_written_files,
@@ -55,7 +55,10 @@ _IGNORE_ALL = r"(#.*\n)*\*\n?"
 """The ``.gitignore`` of an environment tool. A user's file has more lines."""
 
 # Some file systems ignore case.
-_ENVIRONMENT_FILES = rf"(?i){MADE_FILES}|gpuinstall(-stamp)?\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
+_ENVIRONMENT_FILES = (
+    rf"(?i){MADE_FILES}|gpuinstall(-stamp)?\.json|pip\.(conf|ini)|constraints\.txt"
+    r"|pylock\.[^/]*toml|.*/_gpuinstall\.(py|pth)"
+)
 """The files that environment tools and gpuinstall write."""
 _RECORD = r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
 
@@ -109,7 +112,10 @@ def _find_owned_paths(venv: Path, paths: set[str]) -> set[str]:
 
 def find_own_files(venv: Path) -> set[str]:
     """Return gpuinstall's unmodified files and a tool's ``.gitignore``."""
-    own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
+    own = set()
+    for path in find_guard_paths(venv):
+        if is_own_guard_file(venv / path):
+            own.add(path)
     marker = read_marker(venv)
     if marker:
         own |= {NAME, STAMP_NAME}

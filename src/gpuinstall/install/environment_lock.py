@@ -19,7 +19,6 @@ from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.environment import package_versions
-from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import make_undo_command
 from gpuinstall.environments.rights import check_owner
@@ -131,9 +130,6 @@ def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
             # Another command may have changed the environment during the wait.
             before = package_versions(read_packages(place.find_packages_folders()))
             roll_back(place, reporter)
-        if place.is_managed:
-            # The restored settings may contain the previous path of the environment.
-            move_guard(place.venv)
     return before
 
 

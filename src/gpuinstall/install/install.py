@@ -14,7 +14,6 @@ from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     environment_folder,
     packages_folders,
-    relative_prefix,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.files import has_text, real_path
@@ -32,9 +31,8 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
-    GUARD_FILES,
     find_guard_obstacle,
-    move_guard,
+    find_guard_paths,
     update_uv_guard,
 )
 from gpuinstall.environments.packages import (
@@ -416,20 +414,21 @@ def _plan_file_change(
             hint="Run this command again",
         )
     folder = place.staging
-    prefix = relative_prefix(place.venv, place.root)
-    own = {}
-    for name in (planned.fit.lock.name, *GUARD_FILES):
-        if exists(folder / name):
-            own[prefix + name] = folder / name
+    names = [planned.fit.lock.name, *find_guard_paths(folder)]
+    own = {
+        place.path_below_root(name): folder / name
+        for name in names
+        if exists(folder / name)
+    }
     replaced = {existing.lock.name} if existing.lock else set()
     # Another tool may have changed a package during the download.
     present = read_packages(place.find_packages_folders())
-    names = planned.change.comes | planned.change.goes
+    changed = planned.change.comes | planned.change.goes
     return plan_change(
         place,
         added={**find_staged_files(unpacked.packages, folder, place), **own},
         after=package_versions(unpacked.packages),
-        old_packages=[package for package in present if package.name in names],
+        old_packages=[package for package in present if package.name in changed],
         own=replaced.union(own),
         locks=locks,
     )
@@ -458,7 +457,6 @@ def _verify(
     is_created = planned.change.is_rebuild or was_created_here(final)
     if previous and planned.action is not Action.BUILD:
         record_environment(final, previous.id, is_created=is_created)
-        move_guard(final)
     if planned.action is Action.NOTHING:
         return VerificationResult()
     packages = read_packages(place.find_packages_folders())

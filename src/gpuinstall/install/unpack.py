@@ -95,7 +95,7 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
         from gpuinstall.environments.activation import relocate_activation
 
         _create_environment(fit, staging, project)
-        relocate_activation(staging, place.venv)
+        relocate_activation(staging)
     elif planned.change.comes or existing.lacks_pip:
         try:
             _create_overlay_environment(place, staging, session)
@@ -302,10 +302,9 @@ def _write_guard(
             absent.append(member)
     write_guard(
         place.staging,
-        place.venv,
         source=fit.lock.name if place.is_managed else f"torch=={versions['torch']}",
         lines=format_constraints(versions, absent, fit.choice.build.backend.tag),
-        constraints=read_pip_option(place.venv / PIP_NAME, "", "constraint"),
+        constraints=read_pip_option(place.venv / PIP_NAME, None, "constraint"),
     )
 
 

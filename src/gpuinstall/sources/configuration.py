@@ -362,16 +362,16 @@ def read_local_variables() -> dict[str, str]:
     return variables
 
 
-def read_pip_option(file: Path, text: str, option: str) -> tuple[str, ...]:
-    """Return the value of a pip option after a hypothetical file change.
+def read_pip_option(file: Path, text: str | None, option: str) -> tuple[str, ...]:
+    """Return the value of a pip option, optionally after a file change.
 
     Args:
         file: One of pip's files, or a new file that would have the highest precedence.
-        text: The text of ``file``.
+        text: The future text of ``file``; None: its present text.
         option: The option in the files, such as ``constraint``.
     """
     texts = {path: _read_text(path, None) for path in find_pip_files()}
-    texts[file] = text
+    texts[file] = _read_text(file, None) if text is None else text
     value = ""
     for path, content in texts.items():
         with _convert_read_errors(path):

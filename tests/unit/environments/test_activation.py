@@ -56,7 +56,7 @@ def built(tmp_path_factory):
 
 def environment_in(folder, built):
     venv = shutil.copytree(built, folder / ".venv", symlinks=True)
-    relocate_activation(venv, venv)
+    relocate_activation(venv)
     return venv
 
 

@@ -1,8 +1,11 @@
 import os
+import venv as venv_module
 
 import pytest
 from packaging.requirements import Requirement
 
+from gpuinstall.base import process
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.environments.guard import (
     FamilyMember,
     format_constraints,
@@ -55,30 +58,61 @@ def test_pip_section_lists_constraints_and_links():
     ]
 
 
-def test_staged_pip_configuration_contains_the_final_path(tmp_path):
-    final = tmp_path / "a b" / ".venv"
-    lines = ["torch==2.14.1+cu126"]
-    write_guard(tmp_path, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
-    address = (final / "constraints.txt").as_uri()
-    assert "%20" in address
-    settings = tmp_path / ("pip.ini" if os.name == "nt" else "pip.conf")
-    _, *section = settings.read_text("utf-8").splitlines()
-    assert section == ["[install]", f"constraint = /srv/mine.txt {address}"]
-    first, *constraints = (tmp_path / "constraints.txt").read_text().splitlines()
-    assert settings.name in first
-    assert constraints == lines
+@pytest.fixture
+def venv(tmp_path):
+    """An environment with the constraints of gpuinstall."""
+    folder = tmp_path / "a b" / ".venv"
+    venv_module.create(folder, symlinks=os.name != "nt")
+    write_guard(folder, "pylock.cu126.toml", ["torch==2.14.1+cu126"], USERS)
+    return folder
+
+
+USERS = ("/srv/mine.txt", "https://index.example/team.txt")
+
+
+def constraint_of(folder, *words, **variables):
+    """Return pip's variable for constraints in a process of an environment."""
+    shown = "import os; print(os.environ.get('PIP_CONSTRAINT'))"
+    python = interpreter(folder)
+    inherited = {**os.environ, **variables}
+    done = process.run([str(python), "-c", shown, *words], env=inherited)
+    assert done.ok, done.err
+    return done.out.strip()
+
+
+def test_moved_environment_constrains_pip_at_its_new_path(venv):
+    first, *constraints = (venv / "constraints.txt").read_text().splitlines()
+    assert constraints == ["torch==2.14.1+cu126"]
+    assert "_gpuinstall.pth" in first
+    moved = venv.rename(venv.parent / "moved")
+    own = (moved / "constraints.txt").as_uri()
+    assert "%20" in own
+    for word in ("pip", "pip3", "/a/bin/pip3.12", "pip.exe", "-mpip"):
+        assert constraint_of(moved, word) == " ".join((*USERS, own)), word
+    assert constraint_of(moved, "pip", PIP_CONSTRAINT=f"b {own}") == f"b {own}"
+
+
+@pytest.mark.parametrize("words", ["train.py", "pipx", "pip --python /other install"])
+def test_other_programs_receive_no_constraints(venv, words):
+    assert constraint_of(venv, *words.split()) == "None"
+
+
+def test_pip_works_without_deleted_constraints(venv):
+    (venv / "constraints.txt").unlink()
+    assert constraint_of(venv, "pip") == "None"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
 @pytest.mark.parametrize(
     ("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)]
 )
-def test_pip_configuration_with_credentials_is_private(tmp_path, address, mode):
+def test_constraints_with_credentials_are_private(tmp_path, address, mode):
     usual = os.umask(0o022)
     try:
         address = f"https://{address}/constraints.txt"
-        write_guard(tmp_path, tmp_path, "pylock.cpu.toml", [], (address,))
+        (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
+        write_guard(tmp_path, "pylock.cpu.toml", [], (address,))
     finally:
         os.umask(usual)
-    written = next(tmp_path.glob("pip.*"))
+    written = next(tmp_path.rglob("*.pth"))
     assert written.stat().st_mode & 0o777 == mode

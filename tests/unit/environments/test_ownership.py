@@ -115,17 +115,17 @@ def test_edited_lock_and_pip_settings_are_user_files(tmp_path):
     # This file resembles gpuinstall's own.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
     assert find_user_paths(venv) == ["pip.conf"]
-    final = tmp_path / "a b" / ".venv"
-    lines = ["torch==2.14.1"]
-    write_guard(venv, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
+    (venv / "pip.conf").unlink()
+    write_guard(venv, "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",))
     assert find_user_paths(venv) == []
-    for name in ("pip.conf", "constraints.txt", "pylock.cu126.toml"):
+    start = f"{SITE}/_gpuinstall.pth"
+    for name in (start, "constraints.txt", "pylock.cu126.toml"):
         with (venv / name).open("a", encoding="utf-8") as file:
             file.write("six==1.0\n")
     (venv / "pylock.mine.toml").touch()
     assert find_user_paths(venv) == [
         "constraints.txt",
-        "pip.conf",
+        start,
         "pylock.cu126.toml",
         "pylock.mine.toml",
     ]

@@ -536,21 +536,21 @@ def test_files_in_symlinked_directories_are_not_changed(place, tmp_path, link, c
     assert before == {path: path.read_bytes() for path in before}
 
 
-def test_pip_settings_edited_during_the_download_are_kept(place):
-    staged = place.work / "staging-0123abcd" / "pip.conf"
+def test_constraints_edited_during_the_download_are_kept(place):
+    staged = place.work / "staging-0123abcd" / "constraints.txt"
     write(staged, "new")
-    write(place.root / "pip.conf", "mine")
+    write(place.root / "constraints.txt", "mine")
     settings = plan_change(
         place,
-        added={"pip.conf": staged},
+        added={"constraints.txt": staged},
         after={},
         old_packages=[],
-        own=["pip.conf"],
+        own=["constraints.txt"],
         locks={},
     )
     with apply_change(settings, Listener()):
         pass
-    assert tree(place)["pip.conf"] == "mine"
+    assert tree(place)["constraints.txt"] == "mine"
 
 
 def test_user_symlink_is_restored_by_rollback(place, site, tmp_path):

@@ -159,6 +159,8 @@ class WheelReader:
         member = self.members[name]
         if member.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
             raise BadZipFile("unsupported compression")
+        # The request for another file ends with that file.
+        self._file.close()
         self._file.stop = stop
         with closing(self._file), cast("ZipExtFile", self._zip.open(member)) as data:
             while True:

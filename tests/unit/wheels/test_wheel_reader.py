@@ -16,6 +16,7 @@ from tests.unit.wheels.made import (
     TORCH_WHEEL,
     Bytes,
     archive,
+    filler,
     torch_files,
 )
 
@@ -208,3 +209,13 @@ def test_large_file_is_cached_on_disk(
 
     assert whole == again == [b"small", b"larger" * 20_000]
     assert wheel.bytes_read == read
+
+
+def test_file_after_a_suspended_file_is_read():
+    files = {"a.so": b"a" * 90, "b.so": b"b", "c": filler(200_000)}
+    wheel = WheelReader(Bytes(archive(files)))
+    # The first piece is all of a.so, whose request ends where b.so begins.
+    suspended = wheel.stream("a.so")
+    assert next(suspended) == b"a" * 90
+    assert wheel.read("b.so") == b"b"
+    assert not [*suspended]

@@ -199,24 +199,6 @@ def test_code_limit_holds_within_a_wheel(folder, libraries, session, monkeypatch
     assert not warnings_of(answer, "heavyset 1 was")
 
 
-def test_unread_replacement_of_a_dependency_is_reported(
-    folder, libraries, session, monkeypatch
-):
-    large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
-    make_history(folder, {**libraries, OTHER_GPUS: large}, "packed", OTHER_GPUS * 2)
-    modules = {"packed/former.so": large}
-    make_wheel(
-        folder / "simple", "packed", "0", TAGS, requires=["torch"], modules=modules
-    )
-    publish(folder, "holder", "1", "packed")
-    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", 20 << 20)
-
-    answer = resolve("holder", session)
-
-    assert answer.versions["packed"] == "0"
-    assert warnings_of(answer, "packed 0 may lack code")
-
-
 def test_table_excludes_releases_after_the_limit(folder, session, monkeypatch):
     for version in ["23.12", *(f"24.{minor}" for minor in range(2, 20))]:
         make_wheel(folder / "simple", "libcudf-cu12", version, TAGS)

@@ -80,7 +80,6 @@ def _inspect_wheels(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Knowledge:
     """Inspect the wheels of a resolution, and return all known facts."""
-    known |= Knowledge(needed=frozenset(inspector.find_distances(resolution)))
     for found in inspector.inspect(resolution, known):
         if not inspector.has_no_gpu or found.reason(resolution.torch):
             known |= _find_wheel_facts(found, resolution, known, inspector)
@@ -109,16 +108,13 @@ def _find_wheel_facts(
             is_oldest=releases[-1:] == [found.wheel.version],
         )
     older = OlderReleases(found, fact, inspector, resolution, known)
-    if fact.builds is not None and not inspector.decides(found, resolution, known):
-        # A package may work without the rejected library, or only with another torch.
-        may_replace = inspector.works_without(found) or not found.unusable
-        may_replace |= package not in known.needed
-        may_replace &= fact.rejects(resolution.torch)
+    if fact.builds is not None and not inspector.decides(found, resolution):
+        may_replace = fact.rejects(resolution.torch)
         may_replace &= inspector.is_for_gpus(package, resolution)
         facts = older.find_facts(is_optional=True) if may_replace else []
         return Knowledge.from_facts(facts)
     learned = Knowledge.from_facts([fact])
-    is_dependency = package not in inspector.resolver_input.requested
+    is_dependency = package not in inspector.requested
     earlier = known.find_package_facts(package)
     rejections = sum(one.rejects(resolution.torch) for one in earlier)
     if fact.excludes:
@@ -223,8 +219,7 @@ class OlderReleases:
         self.resolution, self.known = resolution, known
         # A package of the request or an extra that no torch runs may run with any torch.
         self.builds = frozenset([resolution.torch])
-        is_named = fact.package in inspector.resolver_input.requested
-        is_named |= fact.package not in known.needed
+        is_named = fact.package in inspector.requested
         if fact.excludes and is_named and not inspector.works_without(rejected):
             self.builds = frozenset(inspector.index.builds())
         self.compiled = inspector.find_compiled_release(rejected)

@@ -32,7 +32,6 @@ from gpuinstall.wheels.compatibility import (
     assess_gpus,
     can_load_with,
     find_missing_libraries,
-    lacks_all_code,
     needs_older_cuda,
 )
 from gpuinstall.wheels.inspector import (
@@ -108,6 +107,9 @@ class ResolutionInspector:
             index.builds(), resolver_input.gpus, resolver_input.markers
         )
         self.inspected: dict[Wheel, Compatibility] = {}
+        self.requested = resolver_input.requested
+        """The requested packages, and what local projects and extras add."""
+
         # Only torch's symbols result in facts, CUDA only in warnings.
         self.has_no_gpu = resolver_input.has_no_gpu
         answered = {"torch"} if resolver_input.builds[0].learned else PAIRED
@@ -165,6 +167,7 @@ class ResolutionInspector:
         self, resolution: UvResolution, known: Knowledge
     ) -> list[Compatibility]:
         """Inspect the new wheels of a resolution, and return the results."""
+        self.requested |= self._find_added_packages(resolution)
         required = self._find_torch_requirements(resolution)
         new = [
             wheel
@@ -302,25 +305,31 @@ class ResolutionInspector:
         return frozenset(linked)
 
     def find_distances(self, resolution: UvResolution) -> dict[str, int]:
-        """Return each package's distance from the request, without extras."""
-        # The request may not name a local project.
-        projects = [one.name for one in resolution.packages if one.directory]
-        requested = sorted({*self.resolver_input.requested, *projects})
-        distances = dict.fromkeys(requested, 0)
-        with_extras = {one.name for one in self.resolver_input.programs if one.extras}
-        wheels = {wheel.package: wheel for wheel in resolution.wheels}
+        """Return each package's distance from the request."""
+        distances = dict.fromkeys(sorted(self.requested), 0)
         pending = [*distances]
         # The list grows while it is read.
         for package in pending:
-            further = self.find_dependencies(package, resolution)
-            if package in with_extras & wheels.keys():
-                declared = self.index.read_metadata_requirements(wheels[package])
-                further = [*filter(self.resolver_input.is_applicable, declared)]
-            for one in further:
+            for one in self.find_dependencies(package, resolution):
                 if one.name not in distances:
                     distances[one.name] = distances[package] + 1
                     pending.append(one.name)
         return distances
+
+    def _find_added_packages(self, resolution: UvResolution) -> set[str]:
+        """Return what local projects and typed extras add to the request."""
+        added = set[str]()
+        for project in resolution.packages:
+            if project.directory:
+                required = self.find_dependencies(project.name, resolution)
+                added |= {project.name, *requirement_names(required)}
+        with_extras = {one.name for one in self.resolver_input.programs if one.extras}
+        for wheel in resolution.wheels:
+            if wheel.package in with_extras:
+                declared = self.index.read_metadata_requirements(wheel)
+                plain = filter(self.resolver_input.is_applicable, declared)
+                added |= requirement_names(declared) - requirement_names(plain)
+        return added
 
     def find_installed(self, resolution: UvResolution) -> dict[str, Compatibility]:
         """Return the results of inspecting the wheels of a resolution."""
@@ -397,18 +406,12 @@ class ResolutionInspector:
         ``holoscan`` consists of the packages that ``holoscan-cu13`` requires.
         """
         names = {package, remove_cuda_label(package)}
-        return not names.isdisjoint(self.resolver_input.requested)
+        return not names.isdisjoint(self.requested)
 
-    def decides(
-        self, found: Compatibility, resolution: UvResolution, known: Knowledge
-    ) -> bool:
-        """Return whether a wheel may change the versions of other packages.
-
-        A dependency decides only if a requested package needs it without an extra.
-        """
+    def decides(self, found: Compatibility, resolution: UvResolution) -> bool:
+        """Return whether a wheel may change the versions of other packages."""
         package = found.wheel.package
-        is_optional = self.is_optional(package) or self.works_without(found)
-        if is_optional or package not in known.needed:
+        if self.is_optional(package) or self.works_without(found):
             return False
         has_row = load_members().lowest_chip(package, found.wheel.version)
         is_certain = self._is_decisive(package) or bool(has_row)
@@ -419,10 +422,9 @@ class ResolutionInspector:
     ) -> bool:
         """Return whether a dependency may change other packages.
 
-        The CUDA version in its name, other symbols of torch, and libraries partly
-        without code only cause a warning. So does missing code if the package that
-        requires it has code of its own, and so does a package such as gpt4all 2.8.2,
-        whose name and requirements do not indicate that it needs a GPU.
+        The CUDA version in its name, other symbols of torch, and missing code only
+        cause a warning: sglang 0.5.23 loads sgl-deep-ep on demand. So does a package
+        such as gpt4all 2.8.2, whose name and requirements indicate no need of a GPU.
         """
         package, row = found.wheel.package, found.row
         if not self.is_for_gpus(package, resolution):
@@ -430,15 +432,8 @@ class ResolutionInspector:
         if not found.unusable:
             reason = found.reason(resolution.torch)
             return reason is None or reason.code != OTHER_TORCH
-        if not row.codes:
-            return bool(row.linked) or not parse_name_cuda(package)
-        gpus = self.resolver_input.gpus
-        for other in self.inspected.values():
-            required = self.find_dependencies(other.wheel.package, resolution)
-            has_code = other.row.codes and not lacks_all_code(other.row, gpus)
-            if has_code and package in requirement_names(required):
-                return False
-        return lacks_all_code(row, gpus)
+        is_linked = bool(row.linked) or not parse_name_cuda(package)
+        return is_linked and not row.codes
 
     def find_allowed_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the METADATA of a wheel allows."""
@@ -454,7 +449,7 @@ class ResolutionInspector:
         """
         members = load_members()
         package = wheel.package
-        is_requested = package in self.resolver_input.requested
+        is_requested = package in self.requested
         is_read = is_requested or is_core(package)
         if self.resolver_input.is_frozen:
             is_read = is_core(package) and not members.with_torch.fullmatch(package)
@@ -495,7 +490,7 @@ class ResolutionInspector:
         if package in pinned and load_members().works_on_cpu.fullmatch(package):
             return True
         extension = load_extensions().rows.get(package)
-        requested = self.resolver_input.requested
+        requested = self.requested
         is_frozen = self.resolver_input.is_frozen
         if extension is None or (package in requested and not is_frozen):
             return False

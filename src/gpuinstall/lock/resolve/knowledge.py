@@ -106,9 +106,6 @@ class Knowledge(Value):
     seen: frozenset[str] = frozenset()
     """The packages in all resolutions so far."""
 
-    needed: frozenset[str] = frozenset()
-    """The packages that requested packages require without an extra."""
-
     linked: frozenset[str] = frozenset()
     """The dependencies with libraries that other packages are linked to."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.lab.git_host import commit
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.wheels import make_wheel
 
@@ -180,13 +182,16 @@ def test_metadata_urls_contain_no_variable(here, tmp_path):
         for number, name in enumerate(NAMES)
     )
     index = serve_wheels(tmp_path, "index", requires)
+    project = f"{STATIC}dependencies = {json.dumps(requires)}\n"
+    commit(tmp_path / "lib", {"pyproject.toml": project})
     secretive = here.having(
         UV_INDEX=f"{index.url}/simple",
         **{name: f"s3cret-{number}" for number, name in enumerate(NAMES)},
     )
 
     messages = ""
-    for request in ("painter", f"{index.url}/files/painter-1.0-py3-none-any.whl"):
+    # uv reads both before gpuinstall.
+    for request in ("painter", f"lib @ git+{(tmp_path / 'lib').as_uri()}"):
         done = secretive.run("lock", request, "--target", "cpu")
         messages += done.out + done.err
     index.close()

@@ -11,8 +11,9 @@ import tomli_w
 
 from gpuinstall.lock.file.lock import add_seal
 from tests.hostile.test_addresses import NAMES, serve_wheels
+from tests.hostile.test_forms import packed
 from tests.lab.cases import mostly_heavy
-from tests.lab.host import Host
+from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.workshop import Workshop
 
 VALUE = "s3cret"
@@ -22,6 +23,7 @@ SDIST = f"HOST/{VARIABLES}/filelock-9.0.tar.gz"
 PAGE = f"HOST/{VARIABLES}/simple"
 BY_URL = f"filelock @ {WHEEL}"
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
+WITH_LIB = PROJECT.replace('"torch"', '"torch", "lib"')
 HASHES = f'hashes = {{ sha256 = "{"1" * 64}" }}'
 COMMIT = "a" * 40
 LOCK = "pylock.cpu.toml"
@@ -202,3 +204,90 @@ def test_archive_with_wheel_query_is_built(here, tracker, key, end):
     assert "only-binary forbids building it" in binary.err
     assert tracker.log == []
     assert "filelock 9.0 is built from" in here.run(*sync, "--dry-run").err
+
+
+SENT = "${SSH_AUTH_SOCK}"
+"""A variable that uv receives, because Git needs it."""
+METADATA = "Metadata-Version: 2.2\nName: lib\nVersion: 1\nRequires-Dist: filelock @ HOST/{}/filelock-9.0-py3-none-any.whl\n"
+REMOTE_FILES: dict[str, tuple[str, dict[str, str]]] = {
+    "wheel": (
+        "lib-1-py3-none-any.whl",
+        {
+            "lib-1.dist-info/METADATA": METADATA,
+            "lib-1.dist-info/WHEEL": "Wheel-Version: 1.0\n",
+        },
+    ),
+    "sdist": ("lib-1.tar.gz", {"lib-1/PKG-INFO": METADATA}),
+    "zip": ("lib-1.zip", {"lib-1/./PKG-INFO": METADATA}),
+    "project in an archive": (
+        "lib-1.tar.gz",
+        {
+            "lib-1/pyproject.toml": '[project]\nname = "lib"\nversion = "1"\n'
+            "dependencies = ['filelock @ HOST/{}/filelock-9.0-py3-none-any.whl']\n"
+        },
+    ),
+}
+PLACES: dict[str, dict[str, str]] = {
+    "requirement": {"requirements.txt": "torch\nlib @ HOST/files/FILE\n"},
+    "URL without a name": {"requirements.txt": "torch\nHOST/files/FILE\n"},
+    "constraint": {
+        "requirements.txt": "torch\nlib\n-c in.txt\n",
+        "in.txt": "lib @ HOST/files/FILE\n",
+    },
+    "override": {
+        "pyproject.toml": f"{WITH_LIB}[tool.uv]\n"
+        "override-dependencies = ['lib @ HOST/files/FILE']\n"
+    },
+    "source": {
+        "pyproject.toml": f"{WITH_LIB}[tool.uv.sources]\n"
+        "lib = { url = 'HOST/files/FILE' }\n"
+    },
+    "METADATA of another file": {
+        "requirements.txt": "torch\nouter @ HOST/files/outer-1-py3-none-any.whl\n"
+    },
+}
+
+
+def serve_files(files: dict[str, bytes], ranges: str) -> Host:
+    """Serve files, with or without range requests."""
+
+    def respond(path: str, _headers: dict[str, str]) -> Answer:
+        body = files.get(path.removeprefix("/files/"))
+        if body is None:
+            return NOT_FOUND
+        return Answer(body=body, headers={"Accept-Ranges": ranges})
+
+    return Host("files", respond)
+
+
+@pytest.mark.parametrize("ranges", ["bytes", "none"])
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [*((form, "requirement") for form in REMOTE_FILES)]
+    + [("wheel", place) for place in PLACES if place != "requirement"],
+)
+def test_metadata_of_urls_sends_no_variable(
+    here: Workshop, form: str, place: str, ranges: str
+) -> None:
+    name, members = REMOTE_FILES[form]
+    files: dict[str, bytes] = {}
+    host = serve_files(files, ranges)
+    members = {
+        member: text.format(SENT).replace("HOST", host.url)
+        for member, text in members.items()
+    }
+    files[name] = packed(name, members)
+    outer = f"Name: outer\nVersion: 1\nRequires-Dist: lib @ {host.url}/files/{name}\n"
+    files["outer-1-py3-none-any.whl"] = packed(
+        "outer.whl", {"outer-1.dist-info/METADATA": outer}
+    )
+    requested = {
+        path: text.replace("FILE", name) for path, text in PLACES[place].items()
+    }
+    write(here.folder, requested, host.url)
+
+    done = here.having(SSH_AUTH_SOCK=VALUE).run("lock", "--target", "cpu")
+    host.close()
+
+    assert [one.path for one in host.log if VALUE in one.path] == []
+    assert (done.status, "uv would expand" in done.err) == (2, True)

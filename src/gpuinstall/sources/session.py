@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,9 @@ class Session(Value):
     sourcing: Sourcing = DEFAULT_SOURCING
     outdated: set[str] = field(default_factory=set)
     """Direct references whose metadata uv must read again."""
+
+    texts: dict[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    """The files with requirements in remote archives, by URL."""
 
     rows: dict[Any, Any] = field(default_factory=dict)
     """The facts found in wheels, shared with ``Reader.rows``."""

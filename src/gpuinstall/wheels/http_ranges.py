@@ -33,6 +33,7 @@ class HttpRanges:
     """File at a URL. The constructor requests its end, and thereby its size.
 
     One redirect to the same host or one of ``hosts`` is followed without credentials.
+    With None, all hosts are allowed.
     ``timeouts`` limits the total time of all reads.
 
     Raises:
@@ -44,7 +45,7 @@ class HttpRanges:
         ask: Ask,
         url: str,
         *,
-        hosts: Collection[str] = (),
+        hosts: Collection[str] | None = (),
         timeouts: Timeouts = USUAL,
     ) -> None:
         self._ask = ask
@@ -141,7 +142,10 @@ class HttpRanges:
         try:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))
-            is_known = there.netloc in {here.netloc, *self._hosts}
+            is_known = self._hosts is None or there.netloc in {
+                here.netloc,
+                *self._hosts,
+            }
             # If _login is False, a redirect has already been followed.
             is_allowed = is_known and there.scheme == here.scheme and self._login
         except ValueError:

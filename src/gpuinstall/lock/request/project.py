@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -22,7 +22,13 @@ from gpuinstall.base.files import (
     read_raw,
     real_path,
 )
-from gpuinstall.base.location import SourceKind, is_wheel, parse_source
+from gpuinstall.base.location import (
+    Location,
+    PackageSource,
+    SourceKind,
+    is_wheel,
+    parse_source,
+)
 from gpuinstall.base.requirement import (
     COMMAND_LINE,
     Requirement,
@@ -32,7 +38,7 @@ from gpuinstall.base.requirement import (
     quote_path,
 )
 from gpuinstall.base.text import shorten
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     read_whole_project,
@@ -51,6 +57,21 @@ from gpuinstall.sources.requirements_file import (
     join_files,
     read_requirements_text,
 )
+
+if TYPE_CHECKING:
+    from gpuinstall.wheels.ranges import Ranges
+
+ArchiveTexts = Iterable[tuple[str, str]]
+"""Names and contents of the files from which uv reads requirements."""
+
+
+class RemoteArchives(Value):
+    """Archives on servers, whose requirements apply in an environment."""
+
+    read: Callable[[PackageSource], ArchiveTexts]
+    environment: Mapping[str, str]
+    """The values of ``marker_environment``."""
+
 
 _IN_ARCHIVE = re.compile(
     rf"([^/]+/)?({PROJECT}|PKG-INFO|[^/]+\.egg-info/requires\.txt)"
@@ -123,14 +144,21 @@ def read_nested_settings(
 
 
 def find_nested_requirements(
-    requirements: Iterable[Requirement], folder: Path, no_sources: Collection[str]
+    requirements: Collection[Requirement],
+    folder: Path,
+    no_sources: Collection[str],
+    remote: RemoteArchives | None = None,
 ) -> Iterator[Requirement]:
     """Yield the absolute paths that requested and nested projects require.
 
     Packages with another URL or path are omitted, so they keep it.
+
+    Raises:
+        UsageError: uv would expand a variable in a URL of a project or an archive.
     """
     located = {one.name for one in requirements if one.url and one.has_name}
-    for place, listed in _find_projects(requirements, folder, set(), no_sources):
+    projects = _find_projects(requirements, folder, set(), no_sources, remote)
+    for place, listed in projects:
         for requirement in listed.requirements:
             path = requirement.path
             if path and requirement.name not in located:
@@ -141,8 +169,9 @@ def find_nested_requirements(
 def _find_projects(
     requirements: Iterable[Requirement],
     folder: Path,
-    seen: set[tuple[Path, tuple[str, ...]]],
+    seen: set[tuple[Location, tuple[str, ...]]],
     no_sources: Collection[str] = (),
+    remote: RemoteArchives | None = None,
 ) -> Iterator[tuple[Path, RequirementsFile]]:
     """Yield requested and nested projects and archives with their contents.
 
@@ -151,43 +180,56 @@ def _find_projects(
         folder: The base of relative paths.
         seen: The projects and extras read so far. New ones are added.
         no_sources: The packages without a source, or ``:all:``.
+        remote: The archives on servers. None: only local ones are read.
     """
     for requirement in requirements:
         if not requirement.url:
             continue
         source = parse_source(requirement.url, folder)
-        place = Path(source.location.path)
-        key = (place, requirement.extras)
+        is_local = source.location.is_local
+        place = Path(source.location.path if is_local else source.filename)
+        key = (source.location, requirement.extras)
         # uv reads a commit of a repository, not its files.
-        is_read = source.location.is_local and source.kind is not SourceKind.REPOSITORY
+        is_read = (is_local or remote) and source.kind is not SourceKind.REPOSITORY
         if not is_read or key in seen:
             continue
         seen.add(key)
-        is_selected = requirement.origin != COMMAND_LINE
+        texts: ArchiveTexts = ()
+        if remote and not is_local:
+            texts = remote.read(source)
+        elif isfile(place):
+            texts = read_archive(place)
+        elif isfile(place / PROJECT):
+            texts = [(PROJECT, read_requirements_text(place / PROJECT, place))]
+        is_selected = is_local and requirement.origin != COMMAND_LINE
         is_outside = is_selected and not is_inside(place, folder)
         with hide_linked_text(place, is_outside=is_outside):
-            files = _read_project_files(place, requirement.extras, no_sources)
-            listed = join_files(files)
-            nested = [*_find_projects(listed.requirements, place, seen, no_sources)]
+            extras = requirement.extras
+            listed = join_files(_parse_files(texts, place, extras, no_sources))
+            further = listed.requirements
+            if remote and not is_local:
+                listed = RequirementsFile()
+                further = tuple(
+                    one
+                    for one in further
+                    if one.path is None and one.applies_in(remote.environment, extras)
+                )
+            nested = [*_find_projects(further, place, seen, no_sources, remote)]
         yield place, listed
         yield from nested
 
 
-def _read_project_files(
-    place: Path, extras: Iterable[str], no_sources: Collection[str]
+def _parse_files(
+    texts: ArchiveTexts, place: Path, extras: Iterable[str], no_sources: Collection[str]
 ) -> Iterator[RequirementsFile]:
     """Yield the requirements in the files of a project or an archive."""
-    if isfile(place):
-        for path, text in _read_archive(place):
-            if path.name == PROJECT:
-                yield read_whole_project(text, path, extras, no_sources)
-                continue
-            with convert_content_errors(path):
-                yield RequirementsFile.from_lines(_parse_metadata(text, path))
-    elif isfile(place / PROJECT):
-        path = place / PROJECT
-        text = read_requirements_text(path, place)
-        yield read_whole_project(text, path, extras, no_sources)
+    for name, text in texts:
+        path = place / name
+        if path.name == PROJECT:
+            yield read_whole_project(text, path, extras, no_sources)
+            continue
+        with convert_content_errors(path):
+            yield RequirementsFile.from_lines(_parse_metadata(text, path))
 
 
 def _parse_metadata(text: str, path: Path) -> Iterator[Requirement]:
@@ -211,42 +253,70 @@ def _parse_metadata(text: str, path: Path) -> Iterator[Requirement]:
         yield parse_requirement(written, TextOrigin(str(path)))
 
 
-def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
+def read_wheel(ranges: Ranges) -> ArchiveTexts:
+    """Yield the METADATA of a wheel.
+
+    Raises:
+        WheelError: A file in the wheel is too large or damaged.
+    """
+    from gpuinstall.wheels.ranges import WheelError
+    from gpuinstall.wheels.wheel_reader import WheelReader
+
+    try:
+        wheel = WheelReader(ranges)
+    except WheelError:
+        # uv reports an unreadable wheel.
+        return
+    for member in filter(_is_in_archive, wheel.members):
+        yield member, wheel.read(member).decode(errors="replace")
+
+
+def read_archive(file: Path) -> ArchiveTexts:
     """Yield the files of an archive from which uv reads requirements.
+
+    As in uv, the file name determines the format.
 
     Raises:
         UsageError: The archive has too many members to unpack.
+        WheelError: A file in the wheel is too large or damaged.
     """
     # Imported here, because a sync does not need them.
     import tarfile
     import zipfile
 
+    from gpuinstall.wheels.ranges import FileRanges
+
+    if is_wheel(file.name):
+        yield from read_wheel(FileRanges(file))
+        return
     is_too_long = False
     # uv reports an unreadable archive.
     with suppress(Exception):
-        # Like uv, use the file name: a file can be valid in both formats.
-        if is_wheel(place.name) or place.suffix == ".zip":
-            with zipfile.ZipFile(place) as archive:
-                members = archive.infolist()
-                # Nothing unpacks a wheel before its installation.
-                is_too_long = len(members) > _MAX_MEMBERS and not is_wheel(place.name)
-                for entry in members:
-                    if _IN_ARCHIVE.fullmatch(posixpath.normpath(entry.filename)):
-                        yield place / entry.filename, _read_text(archive.open(entry))
+        if file.suffix == ".zip":
+            with zipfile.ZipFile(file) as archive:
+                entries = archive.infolist()
+                is_too_long = len(entries) > _MAX_MEMBERS
+                for entry in entries:
+                    if _is_in_archive(entry.filename):
+                        yield entry.filename, _read_text(archive.open(entry))
         else:
-            with tarfile.open(place) as files:
+            with tarfile.open(file) as files:
                 for count, member in enumerate(files):
                     is_too_long = count == _MAX_MEMBERS
                     if is_too_long or member.offset + member.size > _MAX_BYTES:
                         break
-                    is_read = _IN_ARCHIVE.fullmatch(posixpath.normpath(member.name))
-                    file = is_read and files.extractfile(member)
-                    if file:
-                        yield place / member.name, _read_text(file)
+                    content = _is_in_archive(member.name) and files.extractfile(member)
+                    if content:
+                        yield member.name, _read_text(content)
     if is_too_long:
-        message = f"{place} has more than {_MAX_MEMBERS} files"
+        message = f"{file} has more than {_MAX_MEMBERS} files"
         why = "unpacking it could take many minutes"
         raise UsageError("archive-too-large", message, why=why)
+
+
+def _is_in_archive(member: str) -> bool:
+    """Return whether uv may read requirements from a member of an archive."""
+    return _IN_ARCHIVE.fullmatch(posixpath.normpath(member)) is not None
 
 
 def _read_text(file: IO[bytes]) -> str:

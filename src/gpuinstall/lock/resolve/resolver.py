@@ -7,6 +7,7 @@ its conflict explains why the packages are not newer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -18,7 +19,7 @@ from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.listing import find_family_links
 from gpuinstall.lock.file.target import find_required_glibc
-from gpuinstall.lock.request.project import find_nested_requirements
+from gpuinstall.lock.request.project import RemoteArchives, find_nested_requirements
 from gpuinstall.lock.resolve.collect_facts import collect_facts
 from gpuinstall.lock.resolve.found import Found, Newest, Refused
 from gpuinstall.lock.resolve.inspect import ResolutionInspector, find_sdists
@@ -31,6 +32,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 from gpuinstall.lock.resolve.run_uv import resolve_once
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
 from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, find_failed_package
+from gpuinstall.lock.uv.fetch import read_remote_archive
 from gpuinstall.lock.uv.resolution import check_required_urls
 from gpuinstall.sources.session import Session
 
@@ -60,15 +62,35 @@ class Resolver:
         self.index = PackageIndex(resolver_input, self.session)
         self.index.read_ahead()
         self.inspector = ResolutionInspector(resolver_input, self.index)
-        nested = find_nested_requirements(
-            resolver_input.requirements, self.session.folder, sources.no_sources
-        )
-        self._nested = tuple(dict.fromkeys(nested))
+        self._nested = self._find_nested_requirements()
         # Check this first: resolving a package from the wrong index can run its code.
         counting = filter(resolver_input.is_applicable, resolver_input.requirements)
         by_name = {one.name for one in counting if not one.url}
         by_name -= requirement_names(self._nested)
         check_required_urls(dict.fromkeys(by_name, ()), sources)
+
+    def _find_nested_requirements(self) -> tuple[Requirement, ...]:
+        """Return the paths that requested projects require.
+
+        uv expands variables in METADATA, so METADATA of all URLs is checked.
+        """
+        one = self.resolver_input
+        sources = self.session.sources
+        read = partial(read_remote_archive, session=self.session)
+        remote = RemoteArchives(read, one.markers)
+        find = partial(
+            find_nested_requirements,
+            folder=self.session.folder,
+            no_sources=sources.no_sources,
+            remote=remote,
+        )
+        requested = [*filter(one.is_applicable, one.requirements)]
+        limits = [*filter(one.is_applicable, (*one.constraints, *sources.overrides))]
+        for requirement in (*requested, *limits):
+            sources.check_reported(requirement)
+        # Limits add no requirements.
+        _ = [*find(limits)]
+        return tuple(dict.fromkeys(find(requested)))
 
     def resolve(self) -> Found | Refused:
         """Return the best answer, with the latest possible releases.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import tomli_w
 
@@ -33,7 +34,7 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.interruption import TransferInterrupted
-from gpuinstall.base.location import SourceKind, file_path, parse_source
+from gpuinstall.base.location import SourceKind, file_path, is_wheel, parse_source
 from gpuinstall.base.removal import scratch_folder, tree_size
 from gpuinstall.base.requirement import is_file_url, is_http_url
 from gpuinstall.base.shell import quote_word
@@ -43,9 +44,12 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, find_given_file
+from gpuinstall.lock.request.project import read_archive, read_wheel
 from gpuinstall.lock.uv.errors import DAMAGED_FILE, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.web import FileHash, Head
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -57,7 +61,9 @@ if TYPE_CHECKING:
         Sequence,
     )
 
+    from gpuinstall.base.location import PackageSource
     from gpuinstall.base.reporter import Meter, Progress, Reporter
+    from gpuinstall.lock.request.project import ArchiveTexts
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 
@@ -163,7 +169,41 @@ def _store_path(file: LockedFile) -> str:
 
     Two indexes may have different files with the same name.
     """
-    return f"{hashlib.sha256(file.url.encode()).hexdigest()[:16]}/{file.name}"
+    name = re.sub(r"[/\\]", "-", file.name) or "-"
+    return f"{hashlib.sha256(file.url.encode()).hexdigest()[:16]}/{name}"
+
+
+def read_remote_archive(source: PackageSource, session: Session) -> ArchiveTexts:
+    """Return the files of a remote archive from which uv reads requirements.
+
+    A run reads each archive once.
+
+    Raises:
+        UsageError: The archive has too many members to unpack.
+        WheelError: A file in the wheel is too large or damaged.
+    """
+    url = source.address.partition("#")[0]
+    if url not in session.texts:
+        texts: ArchiveTexts = ()
+        # uv reports a file that its server does not send.
+        with suppress(InstallationError):
+            texts = _open_remote_archive(url, session)
+        session.texts[url] = [*texts]
+    return session.texts[url]
+
+
+def _open_remote_archive(url: str, session: Session) -> ArchiveTexts:
+    client = session.client
+    if is_wheel(urlsplit(url).path):
+        # Some servers do not support range requests.
+        with suppress(WheelError):
+            ranges = HttpRanges(
+                client.request_range, url, hosts=None, timeouts=client.timeouts
+            )
+            return read_wheel(ranges)
+    file = LockedFile("", url)
+    fetch_missing({file: client.head(url)}, session, session.scratch)
+    return read_archive(session.scratch / _store_path(file))
 
 
 def download(

@@ -88,10 +88,14 @@ def index():
     if address is None:
         pytest.skip("uv names no default index")
     with (
-        Client(sources.certificates, logins=sources.logins) as client,
+        Client(
+            sources.credentials.certificates, logins=sources.credentials.logins
+        ) as client,
         requests.Session() as session,
     ):
-        yield Index(client, session, address.rstrip("/"), sources.certificates)
+        yield Index(
+            client, session, address.rstrip("/"), sources.credentials.certificates
+        )
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def read_listing(
         reads = index + links + default
     else:
         reads = links + index + default
-    last_days = {name: sources.find_last_day(name) for name in names}
+    last_days = {name: sources.uv.find_last_day(name) for name in names}
     silent = {}
     wheels: dict[Wheel, None] = {}
 
@@ -201,7 +201,7 @@ def read_default_wheels(
         return ()
     place = f"{sources.default_index}/{package}/"
     wheels = _read_place(client, place, DEFAULT_INDEX, (package,))
-    return _exclude_newer(wheels, {package: sources.find_last_day(package)})
+    return _exclude_newer(wheels, {package: sources.uv.find_last_day(package)})
 
 
 def read_index_names(

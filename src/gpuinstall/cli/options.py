@@ -493,7 +493,7 @@ class CommandOptions:
         if names:
             here = Path.cwd()
             sources = read_sources(None, here, sourcing=self.sourcing)
-            no_sources = sources.no_sources
+            no_sources = sources.uv.no_sources
         files = {}
         with fetch_included_files(self.terminal, offline=self.offline):
             for name in names:

@@ -495,7 +495,7 @@ def _unpack_into_staging(
             index if is_http_url(index) else None,
             session.environment.get("UV_DEFAULT_INDEX"),
             is_index_needed=is_index_needed,
-            logins=session.sources.login_indexes(),
+            logins=session.sources.credentials.uv_indexes(),
         )
         write_atomically(settings, text, is_cached=True)
         return transfer.run(command, create_sync_variables(builds, site), session)

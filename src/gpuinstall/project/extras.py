@@ -103,7 +103,7 @@ def prefer_locked_versions(
     # Allow only the locked files of preferred versions.
     sources = format_recorded_sources(
         (
-            *project.sources.uv,
+            *project.sources.uv.settings,
             *(
                 one
                 for one in project.sources.settings

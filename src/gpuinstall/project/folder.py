@@ -232,7 +232,7 @@ def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
     sources = read_sources(None, folder, sourcing=request.sourcing)
-    no_sources = sources.no_sources
+    no_sources = sources.uv.no_sources
     return {name: read_inputs(name, folder, no_sources) for name in names}
 
 

@@ -176,7 +176,7 @@ def _complete_request(
         places |= one.places
     if not settings.only:
         _check_python(decided["python"], config, places)
-    excluded = project.sources.excluded
+    excluded = project.sources.uv.excluded
     requirements = tuple(
         one
         for one in listed.requirements or config.requirements
@@ -187,7 +187,7 @@ def _complete_request(
         **decided,
         places=places,
         requirements=requirements,
-        constraints=listed.constraints + project.sources.limits,
+        constraints=listed.constraints + project.sources.uv.limits,
         files=listed.files,
         revision=listed.revision,
         no_groups=listed.no_groups,

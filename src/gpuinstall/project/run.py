@@ -254,17 +254,17 @@ def read_project(
             settings,
             reporter,
             config=config,
-            no_sources=sources.no_sources,
+            no_sources=sources.uv.no_sources,
         )
         further = _collect_source_settings(
-            settings, folder, paths.folder, contents, sources.no_sources
+            settings, folder, paths.folder, contents, sources.uv.no_sources
         )
         sources = sources.add_settings(further, folder).apply_no_index()
     _report_sources(sources, settings.typed_requirements, reporter)
     sourcing = _complete_sourcing(settings, config, sources)
     base = sources.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
-    sources = replace(sources, family=catalog.family)
+    sources = replace(sources, uv=replace(sources.uv, family=catalog.family))
     machine = settings.machine or here or _read_this_machine(reporter)
     if settings.machine and machine.os == "linux" and not machine.glibc:
         machine = replace(machine, glibc=contents.glibc or read_assumed_glibc())
@@ -384,9 +384,9 @@ def _complete_sourcing(
         chosen.only_binary
         or os.environ.get("GPUINSTALL_ONLY_BINARY", "0") not in {"", "0"}
         or config.sourcing.only_binary
-        or ":all:" in sources.only_binary
+        or ":all:" in sources.uv.only_binary
     )
-    is_offline = sources.variables.get("UV_OFFLINE") == "true"
+    is_offline = sources.credentials.variables.get("UV_OFFLINE") == "true"
     offline = chosen.offline or is_offline
     return replace(chosen, only_binary=only_binary, offline=offline)
 

@@ -20,7 +20,8 @@ from gpuinstall.base.files import open_atomically, write_atomically
 from gpuinstall.base.location import Location, parse_source
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.shell import quote_literal
-from gpuinstall.sources.sources import Sources, url_server
+from gpuinstall.sources.credentials import url_server
+from gpuinstall.sources.sources import Sources
 
 REFUSED = "outside-trusted-sources"
 """A scheme that Git does not support, and prints in its error message."""
@@ -71,7 +72,7 @@ def move_git_settings(
             settings.append((key, value))
     for address in sources.addresses:
         parts = urlsplit(address)
-        login = sources.logins.get(url_server(address))
+        login = sources.credentials.find(address)
         if login and parts.scheme.startswith("git+http"):
             from base64 import b64encode
 

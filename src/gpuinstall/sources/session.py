@@ -27,13 +27,12 @@ from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.certificates import select_uv_certificates
 from gpuinstall.sources.configuration import OFF
+from gpuinstall.sources.credentials import Credentials, parse_login, url_server
 from gpuinstall.sources.git import move_git_settings
 from gpuinstall.sources.sources import (
     OFFICIAL,
     Sources,
-    parse_login,
     read_sources,
-    url_server,
 )
 from gpuinstall.sources.web import Client, FileHash, Page
 
@@ -100,7 +99,8 @@ KEYRING_S = 60
 def read_original_index(sources: Sources) -> str | None:
     """Return uv's built-in default index, even if a mirror is configured."""
     # The same variables in each call of a command, so that uv runs once.
-    return uv.default_index(uv.environment({**sources.variables, **os.environ}, {}))
+    variables = {**sources.credentials.variables, **os.environ}
+    return uv.default_index(uv.environment(variables, {}))
 
 
 def read_remote_text(url: str, *, offline: bool) -> str:
@@ -112,10 +112,11 @@ def read_remote_text(url: str, *, offline: bool) -> str:
     """
     # No project is in the root folder, so only the user's settings apply.
     sources = read_sources(None, Path(Path.cwd().anchor))
+    credentials = sources.credentials
     plain = remove_logins(url)
     client = Client(
-        sources.certificates,
-        logins={**sources.logins, **parse_login(url)},
+        credentials.certificates,
+        logins={**credentials.logins, **parse_login(url)},
         offline=offline,
         timeouts=read_timeouts(),
         current=(plain,),
@@ -149,8 +150,10 @@ def open_session(
     uv.uv()
     check_cache(own_cache_folder(), reporter)
     timeouts = read_timeouts()
-    environ = {**sources.variables, **os.environ}
-    variables = uv.environment(environ, sources.environment(), offline=sourcing.offline)
+    credentials = sources.credentials
+    environ = {**credentials.variables, **os.environ}
+    own = credentials.uv_variables(sources.default_index)
+    variables = uv.environment(environ, own, offline=sourcing.offline)
     variables |= timeouts.variables()
     error = sources.find_unknown_index(lambda: read_original_index(sources))
     if error:
@@ -158,18 +161,18 @@ def open_session(
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
     # A keyring may need variables that builds must not receive. Therefore uv gets
     # the passwords in a private file.
-    logins = dict(sources.logins)
     if provider == "subprocess" and find_program("keyring"):
-        logins = dict(_query_keyring(sources, variables))
-        variables |= replace(sources, logins=logins).environment()
+        credentials = _query_keyring(sources, variables)
+        variables |= credentials.uv_variables(sources.default_index)
+    sources = replace(sources, credentials=credentials)
     with ExitStack() as resources:
         scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
         client = resources.enter_context(
             Client(
-                sources.certificates,
-                logins=logins,
+                credentials.certificates,
+                logins=credentials.logins,
                 offline=sourcing.offline,
-                proxies=sources.variables,
+                proxies=credentials.variables,
                 insecure_hosts=environ.get("UV_INSECURE_HOST", "").split(),
                 timeouts=timeouts,
                 quick_hosts={urlsplit(OFFICIAL).netloc},
@@ -186,12 +189,11 @@ def open_session(
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
             # All uv processes of this run share one temporary cache.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
-        own = replace(sources, logins=logins)
         yield Session(
-            own,
+            sources,
             client,
             JsonCache(own_cache_folder() / "hashes", FileHash),
-            move_git_settings(own, variables, scratch),
+            move_git_settings(sources, variables, scratch),
             Path(sys.executable),
             reporter,
             scratch,
@@ -201,15 +203,14 @@ def open_session(
         )
 
 
-def _query_keyring(
-    sources: Sources, variables: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield the logins of URLs, with missing passwords from ``keyring``.
+def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credentials:
+    """Return the credentials, with missing passwords from ``keyring``.
 
     Like uv, query the keyring for the URL first, and then for the host.
     """
     addresses = sources.places + sources.addresses
-    for server, login in sources.logins.items():
+    logins = {}
+    for server, login in sources.credentials.logins.items():
         host = urlsplit(server).netloc
         own = [address for address in addresses if url_server(address) == server]
         complete = login
@@ -221,4 +222,5 @@ def _query_keyring(
             password = answer.out.rstrip()
             if answer.ok and password:
                 complete = f"{login}:{password}"
-        yield server, complete
+        logins[server] = complete
+    return replace(sources.credentials, logins=logins)

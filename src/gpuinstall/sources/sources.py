@@ -6,11 +6,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
@@ -19,21 +17,18 @@ from gpuinstall.base.location import (
     Location,
     SourceKind,
     SourceOrigin,
-    malformed_url_error,
     parse_source,
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
-    Constraint,
     Requirement,
     find_url_fault,
     is_url,
-    normalize_name,
 )
 from gpuinstall.base.text import redact, remove_logins, shorten
-from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.base.values import Value, replace
+from gpuinstall.sources.credentials import Credentials, parse_login
 from gpuinstall.sources.gate import (
     TRUST,
     Entry,
@@ -49,23 +44,10 @@ from gpuinstall.sources.provenance import (
     create_setting,
 )
 from gpuinstall.sources.uv_settings import (
-    BUILD_KEYS,
-    CONSTRAINTS_KEY,
-    EXCLUSIONS_KEY,
-    LIMITS,
-    METADATA_ROWS,
-    OVERRIDES_KEY,
     KeyList,
     Setting,
     UvSetting,
-    add_build_requirements,
-    find_family_rows,
-    find_names,
-    find_torch_builds,
-    is_later_date,
-    merge_settings,
-    parse_date,
-    remove_rows,
+    UvSettings,
 )
 
 OFFICIAL = "https://download.pytorch.org/whl"
@@ -99,23 +81,12 @@ class Sources(Value):
     settings: tuple[SourceSetting, ...] = ()
     """The user's sources, highest precedence first, then the folder's."""
 
-    uv: tuple[UvSetting, ...] = ()
-    """uv's settings, highest precedence first."""
-
-    family: frozenset[str] = frozenset()
-    """The packages of the torch family, which have their own rules."""
+    uv: UvSettings = UvSettings()
+    credentials: Credentials = Credentials()
+    policy: Policy = Policy()
 
     family_links: frozenset[str] = frozenset()
     """The find-links with torch-family packages, which uv must not merge."""
-
-    variables: Mapping[str, str] = {}
-    """The local keys of the user's ``uv.toml``, as uv's variables."""
-
-    certificates: str | None = None
-    policy: Policy = Policy()
-
-    logins: Mapping[str, str] = {}
-    """``user:password`` by scheme, host, and port, for requests and uv."""
 
     def __repr__(self) -> str:
         # A traceback must not show the logins.
@@ -156,85 +127,10 @@ class Sources(Value):
                 own[address] = str(index.file)
         return own
 
-    @cached_property
-    def passed(self) -> dict[str, Any]:
-        """uv's passed keys with their values, also for the torch family."""
-        return merge_settings(self.uv)
-
-    @property
-    def overrides(self) -> list[Requirement]:
-        """The requirements in ``override-dependencies``."""
-        settings = (one for one in self.uv if one.key == OVERRIDES_KEY)
-        return [*chain.from_iterable(one.requirements for one in settings)]
-
-    @property
-    def limits(self) -> tuple[Constraint, ...]:
-        """The constraints, and the overrides of torch-family packages."""
-        listed = (one.requirements for one in self.uv if one.key in LIMITS)
-        return tuple(
-            one.constraint
-            for one in chain.from_iterable(listed)
-            if one.origin.key == CONSTRAINTS_KEY or one.name in self.family
-        )
-
-    @property
-    def excluded(self) -> frozenset[str]:
-        """The packages in ``exclude-dependencies``."""
-        rows = self.passed.get(EXCLUSIONS_KEY, ())
-        return frozenset(normalize_name(row) for row in rows if isinstance(row, str))
-
-    @property
-    def metadata(self) -> list[Mapping[str, Any]]:
-        """The entries of uv's ``dependency-metadata`` setting."""
-        rows = self.passed.get(METADATA_ROWS, ())
-        return [row for row in rows if normalize_name(row["name"]) not in self.family]
-
-    @cached_property
-    def torch_builds(self) -> dict[str, tuple[str, ...]]:
-        """The packages that build with torch, and their requirements."""
-        return find_torch_builds(self.uv)
-
-    @property
-    def build_settings(self) -> dict[str, Any]:
-        """uv's passed keys that change how a package is built."""
-        passed = {key: self.passed[key] for key in BUILD_KEYS if key in self.passed}
-        if "exclude-newer" in passed:
-            # The selected torch may be on an index without dates.
-            dates = passed.get("exclude-newer-package", {})
-            undated = dict.fromkeys(sorted(self.family), False)
-            passed["exclude-newer-package"] = {**dates, **undated}
-        return passed
-
-    def find_build_requirements(
-        self, names: Iterable[str], versions: Mapping[str, str]
-    ) -> dict[str, list[Any]]:
-        """Return ``extra-build-dependencies``, with the selected torch.
-
-        Args:
-            names: The packages that may be built.
-            versions: The selected versions.
-        """
-        return add_build_requirements(self.passed, self.torch_builds, names, versions)
-
-    @property
-    def prefers_lowest(self) -> bool:
-        """Whether uv selects the lowest versions of requested packages."""
-        return bool(self.passed.get("resolution", "highest") != "highest")
-
-    @property
-    def selects_latest(self) -> bool:
-        """Whether uv selects the latest versions, without a date or mode."""
-        return not (self.exclude_newer or self.prefers_lowest)
-
     @property
     def extension_sources(self) -> tuple[str, ...]:
         """The index pages of prebuilt extensions."""
         return self._unique_values(Effect.EXTENSIONS)
-
-    @property
-    def exclude_newer(self) -> str | None:
-        """The date after which uploaded files are ignored."""
-        return self.passed.get("exclude-newer")
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
@@ -264,21 +160,6 @@ class Sources(Value):
             setting.package: setting.place
             for setting in self._settings_with(Effect.HASH)
         }
-
-    @property
-    def only_binary(self) -> frozenset[str]:
-        """The packages that must not be built from source, or ``:all:``."""
-        return find_names(self.passed, "no-build")
-
-    @property
-    def no_binary(self) -> frozenset[str]:
-        """The packages that must be built from source, or ``:all:``."""
-        return find_names(self.passed, "no-binary") - self.family
-
-    @property
-    def no_sources(self) -> frozenset[str]:
-        """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
-        return find_names(self.passed, "no-sources")
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
@@ -341,49 +222,6 @@ class Sources(Value):
             return (self.package_indexes[package],)
         return (*self.extra_indexes, *filter(None, [default]))
 
-    def find_last_day(self, package: str) -> str | None:
-        """Return the last upload day of a package's files, or None."""
-        dates = self.passed.get("exclude-newer-package", {})
-        newest = dates.get(package, self.exclude_newer)
-        return parse_date(newest).date().isoformat() if newest else None
-
-    def environment(self) -> dict[str, str]:
-        """Return uv's variables for the default index and the certificates.
-
-        Variables are used because other users can read a command line.
-        """
-        variables = {}
-        if self.default_index:
-            variables["UV_DEFAULT_INDEX"] = self._add_login(self.default_index)
-        if self.certificates:
-            variables["SSL_CERT_FILE"] = self.certificates
-        return variables
-
-    def _add_login(self, address: str) -> str:
-        """Add the stored login of a server to a URL."""
-        login = self.logins.get(url_server(address))
-        if login is None:
-            return address
-        parts = urlsplit(address)
-        netloc = f"{quote(login, safe=':')}@{parts.netloc}"
-        return parts._replace(netloc=netloc).geturl()
-
-    def login_indexes(self) -> list[dict[str, Any]]:
-        """Return uv index entries that pass the login of each server to uv.
-
-        uv requests no packages from explicit indexes, and sends a login only to the same
-        port.
-        """
-        servers = [server for server in self.logins if server.startswith("http")]
-        return [
-            {
-                "name": f"login-{number}",
-                "url": self._add_login(server),
-                "explicit": True,
-            }
-            for number, server in enumerate(servers)
-        ]
-
     def uv_settings(self) -> dict[str, Any]:
         """Return uv settings for all sources except the default index."""
         indexes: list[dict[str, Any]] = [
@@ -397,16 +235,8 @@ class Sources(Value):
                 indexes.append({"url": setting.value, "format": "flat"})
             else:
                 merged.append(setting.value)
-        passed = remove_rows(self.passed, self.family)
-        # These keys are parts of the request or of the command.
-        for key in (CONSTRAINTS_KEY, "no-build", "no-build-package"):
-            passed.pop(key, None)
-        # uv accepts this key only for its pip interface.
-        if "require-hashes" in passed:
-            passed["pip"] = {"require-hashes": passed.pop("require-hashes")}
-        if merged:
-            passed["find-links"] = merged
-        return {"index": indexes, **passed}
+        links = {"find-links": merged} if merged else {}
+        return {"index": indexes, **self.uv.resolver_keys, **links}
 
     def find_options(self, index: str) -> Mapping[str, Any]:
         """Return further keys of uv's entry for an index."""
@@ -427,16 +257,16 @@ class Sources(Value):
         is_replaced = self.is_torch_index_requested or any(
             not one.is_of_pip for one in indexes
         )
-        uv = [
+        kept = tuple(
             one
-            for one in self.uv
+            for one in self.uv.settings
             if not (one.key == "no-index" and one.is_of_pip and is_replaced)
-        ]
-        if not any(one.key == "no-index" for one in uv):
-            return replace(self, uv=tuple(uv))
+        )
+        sources = replace(self, uv=replace(self.uv, settings=kept))
+        if not any(one.key == "no-index" for one in kept):
+            return sources
         return replace(
-            self,
-            uv=tuple(uv),
+            sources,
             torch_index=_NO_INDEX,
             is_torch_index_requested=True,
             default_index=_NO_INDEX,
@@ -471,7 +301,8 @@ class Sources(Value):
         place = folder or Path.cwd()
         listed = tuple(settings)
         sources = self.check_owners(listed, place)
-        sources = sources.add_uv(one for one in listed if isinstance(one, UvSetting))
+        rows = (one for one in listed if isinstance(one, UvSetting))
+        sources = replace(sources, uv=self.uv.add(rows, sources.policy))
         located = [one for one in listed if isinstance(one, SourceSetting)]
         for written in dict.fromkeys(self.find_effects(located)):
             sources.check_form(written)
@@ -517,27 +348,6 @@ class Sources(Value):
                     location = Location.parse(setting.value, folder)
                     paths += [Path(location.path)] if location.is_local else []
         return replace(self, policy=check_owners(self.policy, paths, folder))
-
-    def add_uv(self, settings: Iterable[UvSetting]) -> Sources:
-        """Add settings of uv, with lower precedence than the existing ones.
-
-        Raises:
-            UsageError: The user does not trust the folder to have a setting.
-        """
-        added = [*settings]
-        own = merge_settings(one for one in (*self.uv, *added) if one.is_own)
-        for setting in added:
-            if setting.is_own or self.policy.trusts_folder:
-                continue
-            if setting.is_refused_without_trust or is_later_date(setting, own):
-                raise UsageError(
-                    "source-setting",
-                    f"{setting.shown} cannot be applied",
-                    why=self.policy.why,
-                    hint=f"Remove {setting.key}, or unset {TRUST_FOLDER}",
-                )
-        new = [one for one in added if one not in self.uv]
-        return replace(self, uv=(*self.uv, *new))
 
     def check_form(self, setting: SourceSetting) -> None:
         """Raise UsageError for a malformed value."""
@@ -595,13 +405,15 @@ class Sources(Value):
         is_replaced = overrides and not given
         if setting.effect is Effect.INDEX and (is_replaced or not default_index):
             default_index = address
-        logins = self.logins
+        credentials = self.credentials
         if setting.effect.is_reported or setting.is_own:
-            # Earlier logins, such as the user's, have priority.
-            logins = {**parse_login(setting.value), **logins}
+            credentials = credentials.add(setting.value)
         settings = (*self.settings, replace(setting, value=address))
         return replace(
-            self, settings=settings, default_index=default_index, logins=logins
+            self,
+            settings=settings,
+            default_index=default_index,
+            credentials=credentials,
         )
 
     def report_folder_sources(
@@ -616,17 +428,9 @@ class Sources(Value):
         """
         self._check_entries(map(_make_entry, settings))
         for setting in settings:
-            login = "; credentials are sent to it" if self._has_login(setting) else ""
+            has_login = self.credentials.has(setting.value)
+            login = "; credentials are sent to it" if has_login else ""
             reporter.notice("Index", f"{setting}{login}")
-
-    def _has_login(self, setting: SourceSetting) -> bool:
-        """Return whether settings or a netrc file have a login for a URL."""
-        if Location.parse(setting.value).is_local:
-            return False
-        from requests.utils import get_netrc_auth
-
-        is_known = url_server(setting.value) in self.logins
-        return is_known or get_netrc_auth(setting.value) is not None
 
     def check_build(self, package: str, name: str, default: str | None) -> None:
         """Raise UsageError if a package on an untrusted index would be built.
@@ -656,7 +460,10 @@ class Sources(Value):
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
-        settings: tuple[SourceSetting | UvSetting, ...] = (*self.settings, *self.uv)
+        settings: tuple[SourceSetting | UvSetting, ...] = (
+            *self.settings,
+            *self.uv.settings,
+        )
         # Each extra and group has the project's sources.
         explained = {
             (one.key, one.file.absolute(), one.line, one.ignore_reason): one
@@ -669,16 +476,12 @@ class Sources(Value):
             elif one.ignore_reason:
                 label = "Index" if one.key == "no-index" else "Ignored"
                 reporter.step(label, reason)
-        for setting in self.uv:
-            if rows := find_family_rows(setting, self.family):
+        for setting in self.uv.settings:
+            if rows := self.uv.list_family_rows(setting):
                 reporter.step(
                     "Ignored",
                     f"{setting.shown}: {', '.join(rows)} is selected with the build; --into keeps an environment's own torch",
                 )
-
-    def find_build_settings(self, package: str) -> list[str]:
-        """Return the folder's settings that change the build of a package."""
-        return [one.shown for one in self.uv if not one.is_own and one.builds(package)]
 
     def find_unknown_index(
         self, read_default: Callable[[], str | None]
@@ -786,10 +589,12 @@ def read_sources(
     sources = Sources(
         torch_index=validate_torch_index(index),
         is_torch_index_requested=bool(index),
-        variables=read_local_variables(),
-        certificates=next(filter(None, certificates), None),
+        credentials=Credentials(
+            parse_login(index or OFFICIAL),
+            next(filter(None, certificates), None),
+            read_local_variables(),
+        ),
         policy=read_policy(folder),
-        logins=parse_login(index or OFFICIAL),
     )
     return sources.add_settings(read, folder, is_configuration=True)
 
@@ -861,32 +666,3 @@ def _plain_url(address: str) -> str:
     plain = remove_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
-
-
-def url_server(address: str) -> str:
-    """Return the scheme, host, and port of a URL."""
-    parts = urlsplit(address)
-    return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
-
-
-def parse_login(address: str) -> dict[str, str]:
-    """Return the server and the login in a URL.
-
-    Raises:
-        UsageError: The URL is malformed.
-    """
-    try:
-        server = url_server(address)
-    except ValueError as error:
-        raise malformed_url_error(address, str(error)) from error
-    if remove_logins(address) == address:
-        return {}
-    parts = urlsplit(server)
-    written, _, host = parts.netloc.rpartition("@")
-    login = unquote(written)
-    # keyring could parse it as an option, or a netrc file as several lines.
-    if login.startswith("-") or not login.isprintable():
-        raise malformed_url_error(
-            address, "its user name or password has invalid characters"
-        )
-    return {f"{parts.scheme}://{host}": login}

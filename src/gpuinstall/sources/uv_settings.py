@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, time, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home, read_json
 from gpuinstall.base.requirement import (
+    Constraint,
     Requirement,
     TextOrigin,
     normalize_name,
     parse_requirement,
 )
-from gpuinstall.base.values import Value
+from gpuinstall.base.trust import TRUST_FOLDER
+from gpuinstall.base.values import Value, replace
+from gpuinstall.sources.gate import Policy
 
 CONSTRAINTS_KEY = "constraint-dependencies"
 OVERRIDES_KEY = "override-dependencies"
@@ -40,7 +45,7 @@ _NOT_ISOLATED = "no-build-isolation-package"
 _NEWER = "exclude-newer"
 _NEWER_PACKAGE = "exclude-newer-package"
 
-BUILD_KEYS = (
+_BUILD_KEYS = (
     BUILD_CONSTRAINTS,
     BUILD_DEPENDENCIES,
     BUILD_VARIABLES,
@@ -206,25 +211,218 @@ def _find_requirements(key: str, value: Any) -> Iterator[str]:
             yield from row.get("dependencies", row.get("requires-dist", ()))
 
 
-def merge_settings(settings: Iterable[UvSetting]) -> dict[str, Any]:
-    """Return uv's passed keys with their values, as uv merges its files.
+class UvSettings(Value):
+    """uv's settings of the user and of the folder, with their values for uv."""
 
-    A folder can only tighten the user's settings. Paths are absolute.
+    settings: tuple[UvSetting, ...] = ()
+    """The settings, highest precedence first."""
+    family: frozenset[str] = frozenset()
+    """The packages of the torch family, which have their own rules."""
 
-    Args:
-        settings: The settings, highest precedence first.
-    """
-    passed = [one for one in settings if one.list is KeyList.PASSED]
-    merged = _merge(passed)
-    own = _merge(one for one in passed if one.is_own)
-    folder = _merge(one for one in passed if not one.is_own)
-    for key in _TIGHTENED:
-        if own.get(key):
-            merged[key] = True
-    return merged | _merge_dates(own, folder)
+    @cached_property
+    def passed(self) -> dict[str, Any]:
+        """The passed keys with their values, also for the torch family.
+
+        The keys are merged as uv merges its files, but a folder can only tighten the
+        user's settings. Paths are absolute.
+        """
+        passed = [one for one in self.settings if one.list is KeyList.PASSED]
+        merged = _merge(passed)
+        own = _merge(one for one in passed if one.is_own)
+        folder = _merge(one for one in passed if not one.is_own)
+        for key in _TIGHTENED:
+            if own.get(key):
+                merged[key] = True
+        return merged | _merge_dates(own, folder)
+
+    def add(self, settings: Iterable[UvSetting], policy: Policy) -> UvSettings:
+        """Add settings, with lower precedence than the existing ones.
+
+        Raises:
+            UsageError: The user does not trust the folder to have a setting.
+        """
+        listed = tuple(settings)
+        new = [one for one in listed if one not in self.settings]
+        added = replace(self, settings=(*self.settings, *new))
+        own = tuple(one for one in added.settings if one.is_own)
+        date = replace(self, settings=own).exclude_newer
+        for setting in listed:
+            if setting.is_own or policy.trusts_folder:
+                continue
+            is_later = (
+                date
+                and setting.key == _NEWER
+                and parse_date(setting.value) > parse_date(date)
+            )
+            if setting.is_refused_without_trust or is_later:
+                raise UsageError(
+                    "source-setting",
+                    f"{setting.shown} cannot be applied",
+                    why=policy.why,
+                    hint=f"Remove {setting.key}, or unset {TRUST_FOLDER}",
+                )
+        return added
+
+    @property
+    def overrides(self) -> list[Requirement]:
+        """The requirements in ``override-dependencies``."""
+        settings = (one for one in self.settings if one.key == OVERRIDES_KEY)
+        return [*chain.from_iterable(one.requirements for one in settings)]
+
+    @property
+    def limits(self) -> tuple[Constraint, ...]:
+        """The constraints, and the overrides of torch-family packages."""
+        listed = (one.requirements for one in self.settings if one.key in LIMITS)
+        return tuple(
+            one.constraint
+            for one in chain.from_iterable(listed)
+            if one.origin.key == CONSTRAINTS_KEY or one.name in self.family
+        )
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """The packages in ``exclude-dependencies``."""
+        rows = self.passed.get(EXCLUSIONS_KEY, ())
+        return frozenset(normalize_name(row) for row in rows if isinstance(row, str))
+
+    @property
+    def metadata(self) -> list[Mapping[str, Any]]:
+        """The entries of uv's ``dependency-metadata`` setting."""
+        rows = self.passed.get(METADATA_ROWS, ())
+        return [row for row in rows if normalize_name(row["name"]) not in self.family]
+
+    @cached_property
+    def torch_builds(self) -> dict[str, tuple[str, ...]]:
+        """The names of locked packages that the build of a package needs.
+
+        ``no-build-isolation`` and ``match-runtime`` select them. The key ``:all:``
+        stands for all packages.
+        """
+        builds: dict[str, tuple[str, ...]] = {}
+        for setting in self.settings:
+            if setting.key == _NO_ISOLATION and setting.value is True:
+                builds.setdefault(":all:", ("torch",))
+            elif setting.key == _NOT_ISOLATED:
+                for name in setting.value:
+                    builds.setdefault(normalize_name(name), ("torch",))
+            elif setting.key == BUILD_DEPENDENCIES:
+                for name, rows in setting.value.items():
+                    matched = [
+                        parse_requirement(row["requirement"]).name
+                        for row in rows
+                        if _matches_runtime(row)
+                    ]
+                    if matched:
+                        both = dict.fromkeys(("torch", *matched))
+                        builds[normalize_name(name)] = tuple(both)
+        return builds
+
+    @property
+    def build_keys(self) -> dict[str, Any]:
+        """The passed keys that change how a package is built."""
+        passed = {key: self.passed[key] for key in _BUILD_KEYS if key in self.passed}
+        if _NEWER in passed:
+            # The selected torch may be on an index without dates.
+            dates = passed.get(_NEWER_PACKAGE, {})
+            undated = dict.fromkeys(sorted(self.family), False)
+            passed[_NEWER_PACKAGE] = {**dates, **undated}
+        return passed
+
+    def find_build_requirements(
+        self, names: Iterable[str], versions: Mapping[str, str]
+    ) -> dict[str, list[Any]]:
+        """Return ``extra-build-dependencies``, with the selected torch.
+
+        Args:
+            names: The packages that may be built.
+            versions: The selected versions.
+        """
+        rows: dict[str, list[Any]] = {}
+        for name, listed in self.passed.get(BUILD_DEPENDENCIES, {}).items():
+            kept = [row for row in listed if not _matches_runtime(row)]
+            rows[normalize_name(name)] = kept
+        builds = self.torch_builds
+        for name in names:
+            needed = builds.get(name, builds.get(":all:", ()))
+            pins = [f"{one}=={versions[one]}" for one in needed if one in versions]
+            if pins:
+                rows[name] = [*rows.get(name, ()), *pins]
+        return {name: rows[name] for name in rows if rows[name]}
+
+    def list_build_settings(self, package: str) -> list[str]:
+        """Return the folder's settings that change the build of a package."""
+        settings = (one for one in self.settings if not one.is_own)
+        return [one.shown for one in settings if one.builds(package)]
+
+    @property
+    def resolver_keys(self) -> dict[str, Any]:
+        """The keys for uv's resolver, without rows for the torch family."""
+        kept = {}
+        for key, value in self.passed.items():
+            rows = value if key in _FAMILY_KEYS else ()
+            others = [row for row in rows if _find_name(key, row) not in self.family]
+            kept[key] = others if key in _FAMILY_KEYS else value
+        # These keys are parts of the request or of the command.
+        for key in (CONSTRAINTS_KEY, "no-build", "no-build-package"):
+            kept.pop(key, None)
+        # uv accepts this key only for its pip interface.
+        if "require-hashes" in kept:
+            kept["pip"] = {"require-hashes": kept.pop("require-hashes")}
+        return kept
+
+    def list_family_rows(self, setting: UvSetting) -> list[str]:
+        """Return the packages of the torch family with a row that has no effect.
+
+        An override with a version limits the builds.
+        """
+        if setting.key not in _FAMILY_KEYS:
+            return []
+        limits = {
+            str(one.name)
+            for one in setting.requirements
+            if setting.key == OVERRIDES_KEY and one.specifier
+        }
+        found = (_find_name(setting.key, row) for row in setting.value)
+        names = self.family - limits
+        return [name for name in dict.fromkeys(found) if name in names]
+
+    @property
+    def prefers_lowest(self) -> bool:
+        """Whether uv selects the lowest versions of requested packages."""
+        return bool(self.passed.get("resolution", "highest") != "highest")
+
+    @property
+    def selects_latest(self) -> bool:
+        """Whether uv selects the latest versions, without a date or mode."""
+        return not (self.exclude_newer or self.prefers_lowest)
+
+    @property
+    def exclude_newer(self) -> str | None:
+        """The date after which uploaded files are ignored."""
+        return self.passed.get(_NEWER)
+
+    def find_last_day(self, package: str) -> str | None:
+        """Return the last upload day of a package's files, or None."""
+        newest = self.passed.get(_NEWER_PACKAGE, {}).get(package, self.exclude_newer)
+        return parse_date(newest).date().isoformat() if newest else None
+
+    @property
+    def only_binary(self) -> frozenset[str]:
+        """The packages that must not be built from source, or ``:all:``."""
+        return _find_names(self.passed, "no-build")
+
+    @property
+    def no_binary(self) -> frozenset[str]:
+        """The packages that must be built from source, or ``:all:``."""
+        return _find_names(self.passed, "no-binary") - self.family
+
+    @property
+    def no_sources(self) -> frozenset[str]:
+        """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
+        return _find_names(self.passed, "no-sources")
 
 
-def find_names(passed: Mapping[str, Any], key: str) -> frozenset[str]:
+def _find_names(passed: Mapping[str, Any], key: str) -> frozenset[str]:
     """Return ``:all:`` if a key is true, and the packages of its list."""
     names = map(normalize_name, passed.get(f"{key}-package", ()))
     return frozenset(names).union([":all:"] if passed.get(key) else [])
@@ -288,13 +486,6 @@ def _merge_dates(own: Mapping[str, Any], folder: Mapping[str, Any]) -> dict[str,
     return merged | ({_NEWER_PACKAGE: packages} if packages else {})
 
 
-def is_later_date(setting: UvSetting, own: Mapping[str, Any]) -> bool:
-    """Return whether a setting has a later date than the user's."""
-    if setting.key != _NEWER or not own.get(_NEWER):
-        return False
-    return parse_date(setting.value) > parse_date(own[_NEWER])
-
-
 def parse_date(text: str) -> datetime:
     """Parse a date, a time, or a duration such as ``1 week`` or ``P7D``."""
     now = datetime.now(timezone.utc)
@@ -310,99 +501,12 @@ def parse_date(text: str) -> datetime:
     return now - timedelta(**lengths)
 
 
-def find_torch_builds(settings: Iterable[UvSetting]) -> dict[str, tuple[str, ...]]:
-    """Return packages that build with the selected torch.
-
-    ``no-build-isolation`` and ``match-runtime`` select them.
-
-    Returns:
-        The names of locked packages that each package needs for its build. The key
-        ``:all:`` stands for all packages.
-    """
-    builds: dict[str, tuple[str, ...]] = {}
-    for setting in settings:
-        if setting.key == _NO_ISOLATION and setting.value is True:
-            builds.setdefault(":all:", ("torch",))
-        elif setting.key == _NOT_ISOLATED:
-            for name in setting.value:
-                builds.setdefault(normalize_name(name), ("torch",))
-        elif setting.key == BUILD_DEPENDENCIES:
-            for name, rows in setting.value.items():
-                matched = [
-                    parse_requirement(row["requirement"]).name
-                    for row in rows
-                    if _matches_runtime(row)
-                ]
-                if matched:
-                    both = dict.fromkeys(("torch", *matched))
-                    builds[normalize_name(name)] = tuple(both)
-    return builds
-
-
 def _matches_runtime(row: object) -> bool:
     return isinstance(row, dict) and bool(row.get("match-runtime"))
 
 
-def add_build_requirements(
-    passed: Mapping[str, Any],
-    builds: Mapping[str, tuple[str, ...]],
-    names: Iterable[str],
-    versions: Mapping[str, str],
-) -> dict[str, list[Any]]:
-    """Return ``extra-build-dependencies`` with the selected torch.
-
-    Args:
-        passed: The values for uv.
-        builds: The packages that build with torch.
-        names: The packages that may be built.
-        versions: The selected versions.
-    """
-    rows: dict[str, list[Any]] = {}
-    for name, listed in passed.get(BUILD_DEPENDENCIES, {}).items():
-        kept = [row for row in listed if not _matches_runtime(row)]
-        rows[normalize_name(name)] = kept
-    for name in names:
-        needed = builds.get(name, builds.get(":all:", ()))
-        pins = [f"{one}=={versions[one]}" for one in needed if one in versions]
-        if pins:
-            rows[name] = [*rows.get(name, ()), *pins]
-    return {name: rows[name] for name in rows if rows[name]}
-
-
-def remove_rows(passed: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Return the values for uv without rows for the packages of torch.
-
-    Args:
-        passed: The values.
-        names: The packages of the torch family.
-    """
-    kept = {}
-    for key, value in passed.items():
-        rows = value if key in _FAMILY_KEYS else ()
-        others = [row for row in rows if _find_name(key, row) not in names]
-        kept[key] = others if key in _FAMILY_KEYS else value
-    return kept
-
-
 _FAMILY_KEYS = (OVERRIDES_KEY, EXCLUSIONS_KEY, METADATA_ROWS, "no-binary-package")
 """Passed keys without rows for the torch family."""
-
-
-def find_family_rows(setting: UvSetting, names: Collection[str]) -> list[str]:
-    """Return the packages of the torch family with a row that has no effect.
-
-    An override with a version limits the builds.
-    """
-    if setting.key not in _FAMILY_KEYS:
-        return []
-    limits = {
-        str(one.name)
-        for one in setting.requirements
-        if setting.key == OVERRIDES_KEY and one.specifier
-    }
-    names = {*names} - limits
-    found = (_find_name(setting.key, row) for row in setting.value)
-    return [name for name in dict.fromkeys(found) if name in names]
 
 
 def _find_name(key: str, row: Any) -> str:

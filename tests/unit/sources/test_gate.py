@@ -86,7 +86,7 @@ def test_credentials_are_removed_from_requirement_urls(tmp_path, text):
     assert parse_requirement(text).text == plain
     assert "cret" not in repr(listed.lines)
     assert "cret" not in repr(sources)
-    assert next(iter(sources.logins.values()), None) == login
+    assert next(iter(sources.credentials.logins.values()), None) == login
 
 
 @pytest.mark.parametrize(
@@ -250,12 +250,12 @@ def test_constraints_in_user_uv_toml_are_used(tmp_path):
     file = tmp_path / "uv" / "uv.toml"
     file.parent.mkdir()
     file.write_text('constraint-dependencies = ["six<2"]', "utf-8")
-    assert written(read_sources(None, environ, tmp_path).limits) == ("-c six<2",)
+    assert written(read_sources(None, environ, tmp_path).uv.limits) == ("-c six<2",)
     (tmp_path / "limits.txt").write_text("numpy<2")
     ours = format_guard("torch==2.14.1\n", "pylock.cpu.toml", "")
     (tmp_path / "ours.txt").write_text(ours)
     environ["UV_CONSTRAINT"] = f"limits.txt {(tmp_path / 'ours.txt').as_uri()}"
-    limits = read_sources(None, environ, tmp_path).limits
+    limits = read_sources(None, environ, tmp_path).uv.limits
     assert written(limits) == ("-c numpy<2", "-c six<2")
     environ["UV_CONFIG_FILE"] = "gone.toml"
     with pytest.raises(UsageError, match=r"gone.toml, which does not exist"):

@@ -45,7 +45,10 @@ CONFIGURATIONS = (ROOT / "tests/data/configuration.txt").read_text("utf-8").rstr
 
 def lines_of(sources):
     """Return a line for each configured value."""
-    variables = {**sources.environment(), **sources.uv_settings()}
+    variables = {
+        **sources.credentials.uv_variables(sources.default_index),
+        **sources.uv_settings(),
+    }
     indexes = variables.pop("index")
     links = variables.pop("find-links", ())
     return [
@@ -54,7 +57,7 @@ def lines_of(sources):
         *(f"{place} links" for place in links),
         *(
             f"{login} at {server.partition('://')[2]}"
-            for server, login in sources.logins.items()
+            for server, login in sources.credentials.logins.items()
         ),
     ]
 
@@ -150,7 +153,7 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
     )
     environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
     sources = read()
-    assert sources.logins == {
+    assert sources.credentials.logins == {
         "https://corp.example": "me:secret",
         "https://other.example": "you:pw",
     }
@@ -197,8 +200,11 @@ def test_credentials_are_passed_only_in_uv_environment(environ, tmp_path):
     sources = read_sources(
         "https://token:t0p@torch.example:8443/whl", environ, tmp_path
     )
-    assert sources.environment()["UV_DEFAULT_INDEX"] == environ["UV_DEFAULT_INDEX"]
-    assert sources.logins == {
+    assert (
+        sources.credentials.uv_variables(sources.default_index)["UV_DEFAULT_INDEX"]
+        == environ["UV_DEFAULT_INDEX"]
+    )
+    assert sources.credentials.logins == {
         "https://torch.example:8443": "token:t0p",
         "https://index.example": "me:s@cret",
     }
@@ -219,7 +225,9 @@ def test_uv_gets_only_one_default_index(read, environ):
         "https://extra.example/simple",
         "https://more.example/simple",
     )
-    variables = uv.environment(environ, sources.environment())
+    variables = uv.environment(
+        environ, sources.credentials.uv_variables(sources.default_index)
+    )
     assert {name for name in variables if name.startswith(("UV_", "PIP_INDEX"))} == {
         "UV_NO_CONFIG",
         "UV_PREVIEW_FEATURES",
@@ -371,8 +379,8 @@ def test_credentials_with_invalid_characters_are_rejected(read, user, tmp_path):
 def test_logins_are_bound_to_scheme_host_and_port(environ, tmp_path):
     environ["UV_INDEX"] = "https://me:s3cret@corp.example:8443/simple"
     sources = read_sources(None, environ, tmp_path)
-    assert sources.logins == {"https://corp.example:8443": "me:s3cret"}
-    assert sources.login_indexes() == [
+    assert sources.credentials.logins == {"https://corp.example:8443": "me:s3cret"}
+    assert sources.credentials.uv_indexes() == [
         {
             "name": "login-0",
             "url": "https://me:s3cret@corp.example:8443",

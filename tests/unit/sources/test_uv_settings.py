@@ -11,6 +11,8 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.process import run
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.trust import TRUST_FOLDER
+from gpuinstall.base.values import replace
+from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import parse_requirements
@@ -171,9 +173,9 @@ def test_variable_is_treated_like_its_key(read):
         sources.explain_ignored_settings(listener)
         lines = " ".join([*listener.steps, *listener.warnings])
         is_line = isinstance(expected, str)
-        seen = lines if is_line else sources.passed
+        seen = lines if is_line else sources.uv.passed
         if (expected not in seen) if is_line else (seen != expected or lines):
-            wrong[text] = (sources.passed, lines)
+            wrong[text] = (sources.uv.passed, lines)
     assert wrong == {}
 
 
@@ -232,11 +234,11 @@ extra-build-dependencies = { a = ["g", { requirement = "h", match-runtime = true
 
 def test_table_forms_are_passed_to_uv(read, tmp_path):
     sources = read(FORMS)
-    assert [one.text for one in sources.overrides] == ["b<2", "c"]
-    assert sources.excluded == {"e"}
-    assert sources.torch_builds == {"a": ("torch", "h")}
+    assert [one.text for one in sources.uv.overrides] == ["b<2", "c"]
+    assert sources.uv.excluded == {"e"}
+    assert sources.uv.torch_builds == {"a": ("torch", "h")}
     versions = {"torch": "2.9.0+cu126", "h": "3"}
-    builds = sources.find_build_requirements(["a", "z"], versions)
+    builds = sources.uv.find_build_requirements(["a", "z"], versions)
     assert builds == {"a": ["g", "torch==2.9.0+cu126", "h==3"]}
     text = FORMS.replace('"c"', '"torch", "c"')
     file = tmp_path / "checked.toml"
@@ -251,12 +253,12 @@ def test_rows_for_torch_are_removed_and_reported(read):
         'dependency-metadata = [{ name = "torch", requires-dist = [] }]\n'
         'no-binary-package = ["torch"]\n'
     )
-    sources = type(sources)(uv=sources.uv, family=FAMILY)
+    sources = Sources(uv=replace(sources.uv, family=FAMILY))
     settings = sources.uv_settings()
     assert settings["override-dependencies"] == ["a"]
     assert settings["exclude-dependencies"] == ["b"]
-    assert sources.metadata == []
-    assert sources.no_binary == set()
+    assert sources.uv.metadata == []
+    assert sources.uv.no_binary == set()
     listener = Listener()
     sources.explain_ignored_settings(listener)
     assert len(listener.steps) == 4
@@ -337,7 +339,7 @@ def test_lock_records_no_login(read):
         'constraint-dependencies = ["a @ https://me:s3cret@h.example/a.whl"]'
     )
     recorded = 'constraint-dependencies ["a @ https://h.example/a.whl"]'
-    assert format_recorded_sources(sources.uv) == (recorded,)
+    assert format_recorded_sources(sources.uv.settings) == (recorded,)
 
 
 def test_lock_records_passed_keys_of_the_folder(read):
@@ -346,7 +348,7 @@ def test_lock_records_passed_keys_of_the_folder(read):
         'override-dependencies = ["b<2"]\nlink-mode = "copy"\nindex-strategy = "unsafe-best-match"\n',
         'resolution = "lowest"\n',
     )
-    assert format_recorded_sources(sources.uv) == (
+    assert format_recorded_sources(sources.uv.settings) == (
         "exclude-newer 2026-01-01",
         'no-build-isolation-package ["a"]',
         'override-dependencies ["b<2"]',
@@ -356,23 +358,23 @@ def test_lock_records_passed_keys_of_the_folder(read):
 def test_paths_are_relative_to_their_file(tmp_path):
     sources = read_project(tmp_path, 'override-dependencies = ["a @ ./a.whl"]')
     place = (tmp_path / "a.whl").as_uri()
-    assert sources.passed == {"override-dependencies": [f"a @ {place}"]}
-    assert "./a.whl" in format_recorded_sources(sources.uv)[0]
+    assert sources.uv.passed == {"override-dependencies": [f"a @ {place}"]}
+    assert "./a.whl" in format_recorded_sources(sources.uv.settings)[0]
 
 
 def test_build_settings_of_the_folder_are_named(read):
     sources = read(
         'extra-build-dependencies = { a = ["b"] }\n', 'config-settings = { c = "d" }\n'
     )
-    [named] = sources.find_build_settings("a")
+    [named] = sources.uv.list_build_settings("a")
     assert named.startswith("extra-build-dependencies in ")
-    assert sources.find_build_settings("z") == []
+    assert sources.uv.list_build_settings("z") == []
 
 
 def test_user_settings_and_files_of_pip_are_read(read, tmp_path):
     (tmp_path / "limits.txt").write_text("setuptools<81\n", "utf-8")
     sources = read(UV_BUILD_CONSTRAINT=str(Path(tmp_path, "limits.txt")))
-    assert sources.passed == {"build-constraint-dependencies": ["setuptools<81"]}
+    assert sources.uv.passed == {"build-constraint-dependencies": ["setuptools<81"]}
 
 
 @pytest.mark.parametrize("role", ["", "default = true", "explicit = true"])
@@ -399,14 +401,14 @@ def test_local_keys_of_the_user_become_variables(read):
         [pip]
         link-mode = "copy"
     """
-    assert read(user=table).variables == {
+    assert read(user=table).credentials.variables == {
         "UV_CACHE_DIR": "/cache",
         "UV_INSECURE_HOST": "a.example b.example:444",
         "HTTP_PROXY": "http://proxy.example",
         "UV_OFFLINE": "true",
         "UV_LINK_MODE": "copy",
     }
-    assert read(folder=table).variables == {}
+    assert read(folder=table).credentials.variables == {}
 
 
 def test_options_of_an_index_reach_uv(read):

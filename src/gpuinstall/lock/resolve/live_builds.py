@@ -93,7 +93,7 @@ def _read_first_pages(request: LockRequest, session: Session) -> None:
     needed = create_input(request, plan)
     sources = session.sources
     reads: list[Callable[[], object]] = []
-    if sources.selects_latest:
+    if sources.uv.selects_latest:
         names = requirement_names(one for one in needed.programs if not one.url)
         reads += [partial(session.find_page_if_reachable, name) for name in names]
     if is_http_url(sources.torch_index):

@@ -157,7 +157,7 @@ def _resolve_with_locked_torch(
     all_kept = [keep_torch(one, locks, sources.torch_index) for one in requests]
     kept = [one for one in all_kept if one]
     # Locked files have no upload date.
-    if len(kept) < len(requests) or sources.find_links or sources.exclude_newer:
+    if len(kept) < len(requests) or sources.find_links or sources.uv.exclude_newer:
         return []
     live = [one.request for one in kept]
     wheels = tuple(chain.from_iterable(one.wheels for one in kept))
@@ -463,7 +463,7 @@ def _report_sources(
         # A lock has no index for torch from find-links, only the path of the file.
         for file in list_locked_files(resolution.packages):
             location = Location.parse(file.url)
-            for index in own if file.package in session.sources.family else ():
+            for index in own if file.package in session.sources.uv.family else ():
                 if location.is_from(Location.parse(index)):
                     packages[index][file.package] = None
     for index, names in packages.items():

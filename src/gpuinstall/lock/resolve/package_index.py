@@ -138,7 +138,7 @@ class PackageIndex:
         named = (
             *resolver_input.requirements,
             *resolver_input.constraints,
-            *sources.overrides,
+            *sources.uv.overrides,
         )
         needed = {
             "torch",
@@ -259,7 +259,7 @@ class PackageIndex:
             ask = session.find_page if is_requested else session.find_page_if_reachable
             page = ask(name)
             if page:
-                pages[name] = parse_files(page, sources.find_last_day(name))
+                pages[name] = parse_files(page, sources.uv.find_last_day(name))
             else:
                 pages[name] = ()
         return pages
@@ -407,7 +407,7 @@ class PackageIndex:
 
     def _read_program_page(self, name: str) -> Page | None:
         # Only uv applies dates and resolution modes.
-        if not self.session.sources.selects_latest:
+        if not self.session.sources.uv.selects_latest:
             return None
         return self.session.find_page_if_reachable(name)
 

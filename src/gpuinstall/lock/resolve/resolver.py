@@ -352,7 +352,7 @@ class Resolver:
         is_listed = unlisted and self.index.lists(unlisted)
         refused = replace(
             refused,
-            is_listed=bool(is_listed) and not self.session.sources.exclude_newer,
+            is_listed=bool(is_listed) and not self.session.sources.uv.exclude_newer,
         )
         for failure in refused.known.unbuildable.values():
             package = find_failed_package(failure)
@@ -377,7 +377,7 @@ class Resolver:
         """Return the latest releases of packages that may be older."""
         listed = self.index.newest_releases()
         others = find_sdists(found.answer)
-        is_latest = self.session.sources.selects_latest
+        is_latest = self.session.sources.uv.selects_latest
         if is_latest and self.resolver_input.lock_request.is_glibc_assumed:
             inspected = self.inspector.find_installed(found.answer).values()
             others += [one.wheel.package for one in inspected if one.row.depth]

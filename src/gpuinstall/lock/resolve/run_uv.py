@@ -135,7 +135,7 @@ def _rank_torch_versions(index: PackageIndex) -> list[str]:
     uv tries the best build first.
     """
     builds = list(index.builds())
-    return builds if index.session.sources.prefers_lowest else builds[::-1]
+    return builds if index.session.sources.uv.prefers_lowest else builds[::-1]
 
 
 def _create_project(
@@ -188,10 +188,10 @@ def _find_unbuilt_packages(
     """Return the packages that are never built."""
     extensions = load_extensions().empty_pages
     session = index.session
-    by_request = session.sources.only_binary - {":all:"}
+    by_request = session.sources.uv.only_binary - {":all:"}
     if session.sourcing.only_binary:
         # For uv, no-binary would take precedence.
-        by_request |= session.sources.no_binary
+        by_request |= session.sources.uv.no_binary
     return index.names().union(
         index.find_unread_packages(),
         extensions,
@@ -213,7 +213,7 @@ def _order_requirements(
     # Convert pinned constraints to requirements.
     requirements += [pin for pin in pins.values() if pin not in requirements]
     requirements += known.requirements
-    if index.session.sources.prefers_lowest:
+    if index.session.sources.uv.prefers_lowest:
         # uv selects the lowest versions of other packages, but the best torch build.
         return (_BUILD, *requirements)
     requirements.append(_BUILD)
@@ -359,7 +359,7 @@ def _extend_metadata(
     The user's own ``dependency-metadata`` replaces METADATA. If METADATA is unreadable,
     uv's log has the dependencies of a release that uv tried.
     """
-    for row in index.session.sources.metadata:
+    for row in index.session.sources.uv.metadata:
         if row["name"] == fact.package and row.get("version") == fact.version:
             yield {**row, "requires-dist": [*row.get("requires-dist", ()), *added]}
             return

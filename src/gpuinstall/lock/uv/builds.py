@@ -211,7 +211,7 @@ def report_builds(
             needs.append(
                 f"without {format_count(len(withheld), 'environment variable')}{names}"
             )
-        if keys := site.sources.find_build_settings(build.package):
+        if keys := site.sources.uv.list_build_settings(build.package):
             needs.append(f"as {join_names(keys)} specifies")
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.notice("Source", text)
@@ -346,8 +346,8 @@ def create_sync_settings(
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}
         names = [build.package for build in builds]
         with_torch = [build.package for build in builds if build.known.imports_torch]
-        settings |= site.sources.build_settings
-        settings[BUILD_DEPENDENCIES] = site.sources.find_build_requirements(
+        settings |= site.sources.uv.build_keys
+        settings[BUILD_DEPENDENCIES] = site.sources.uv.find_build_requirements(
             names, site.versions
         )
         extra = settings.get(BUILD_VARIABLES, {})
@@ -355,7 +355,7 @@ def create_sync_settings(
             name: {**extra.get(name, {}), **variables} for name in names
         }
         settings["pip"]["no-build-isolation-package"] = with_torch
-    if site.sources.passed.get("require-hashes"):
+    if site.sources.uv.passed.get("require-hashes"):
         settings["pip"]["require-hashes"] = True
     return tomli_w.dumps(settings)
 

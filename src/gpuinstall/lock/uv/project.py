@@ -159,7 +159,7 @@ class ResolverProject(Value):
             self.sources.check_reported(requirement)
         self.write_index(folder)
         settings = self.settings(default_index, is_recent=is_recent)
-        settings[BUILD_DEPENDENCIES] = self.sources.find_build_requirements(
+        settings[BUILD_DEPENDENCIES] = self.sources.uv.find_build_requirements(
             self.with_torch, self.versions
         )
         files = {
@@ -190,7 +190,7 @@ class ResolverProject(Value):
     ) -> dict[str, Any]:
         """Return uv's settings for indexes, static metadata, and sources."""
         settings = self.sources.uv_settings()
-        settings["index"] += self.sources.login_indexes()
+        settings["index"] += self.sources.credentials.uv_indexes()
         if default_index:
             options = self.sources.find_options(default_index)
             row = {"url": default_index, "default": True, **options}
@@ -204,15 +204,15 @@ class ResolverProject(Value):
         ]
         # uv uses the first row of a package.
         unread = [create_metadata_row(name, "0", []) for name in sorted(self.unread)]
-        rows = [*unread, *self.metadata, *self.sources.metadata, *known]
+        rows = [*unread, *self.metadata, *self.sources.uv.metadata, *known]
         settings[METADATA_ROWS] = rows
         dates = settings.get("exclude-newer-package", {})
-        if dates or self.sources.exclude_newer:
+        if dates or self.sources.uv.exclude_newer:
             # The private pages have no dates, so uv would reject all their files.
             undated = dict.fromkeys(sorted({*self.pages, *self.unread}), False)
             settings["exclude-newer-package"] = {**dates, **undated}
         if "no-binary-package" in settings:
-            built = self.sources.no_binary - self.wheels_only
+            built = self.sources.uv.no_binary - self.wheels_only
             settings["no-binary-package"] = sorted(built - {":all:"})
         return settings
 
@@ -331,7 +331,7 @@ def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -
     """Add the constraints and settings that a message of uv is about."""
     error = conflict.error
     # uv words them as requirements of the user.
-    limits = (*project.constraints, *project.sources.overrides)
+    limits = (*project.constraints, *project.sources.uv.overrides)
     mentioned = find_mentioned_names(message, [one.name for one in limits])
     named = dict.fromkeys(
         f"{one} ({one.origin})"
@@ -339,10 +339,10 @@ def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -
         if one.name in mentioned and one.origin.is_in_file
     )
     error.evidence = join_names([*named]) or None
-    if error.code == FAMILY_UNLISTED and project.sources.exclude_newer:
+    if error.code == FAMILY_UNLISTED and project.sources.uv.exclude_newer:
         error.fixes = ("Set exclude-newer to a later date",)
     if "Wheels are required" in message:
-        for setting in project.sources.uv:
+        for setting in project.sources.uv.settings:
             if setting.key in {"no-build", "no-build-package"}:
                 error.fixes = (f"Change {setting.shown}, or request another version",)
 
@@ -518,7 +518,7 @@ class _Resolver:
             name: Its name.
         """
         project = self.project
-        builds = project.sources.torch_builds
+        builds = project.sources.uv.torch_builds
         if name in project.with_torch or builds.keys().isdisjoint({name, ":all:"}):
             return
         row: dict[str, Any] = {"name": name, "requires-dist": []}
@@ -606,7 +606,7 @@ class _Resolver:
         """Report that the build code of a package runs."""
         self.unannounced.discard(name)
         shown = package.replace("==", " ")
-        keys = self.session.sources.find_build_settings(name)
+        keys = self.session.sources.uv.list_build_settings(name)
         suffix = f" (as {join_names(keys)} specifies)" if keys else ""
         text = "must be built to get its metadata: downloading its build requirements and running its build code"
         self.session.reporter.notice("Code", f"{shown} {text}{suffix}")

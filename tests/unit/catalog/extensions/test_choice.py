@@ -74,7 +74,7 @@ class Shop:
     def choose(self, name="flash-attn"):
         """Select the extension file that ``install`` would select."""
         sources = read_sources(None, {}, self.folder)
-        with Client(sources.certificates, logins={}) as client:
+        with Client(sources.credentials.certificates, logins={}) as client:
             store = RowCache(self.folder / "learned")
             reader = Reader(sources, client, store, Reporter())
             problem = lock_problem()

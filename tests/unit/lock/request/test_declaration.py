@@ -196,7 +196,7 @@ def test_no_sources_applies_to_sources_of_the_root(tmp_path):
     (tmp_path / "app").mkdir()
     write(tmp_path / "app", pyproject__toml=project)
     write(tmp_path, pyproject__toml=root + six)
-    ignored = read_sources(None, {}, tmp_path / "app").no_sources
+    ignored = read_sources(None, {}, tmp_path / "app").uv.no_sources
     listed = read_declaration(tmp_path / "app", no_sources=ignored).listed
     assert (written(listed.requirements), listed.settings) == (("six",), ())
 

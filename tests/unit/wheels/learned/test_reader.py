@@ -34,7 +34,7 @@ TAG = "cp312-cp312-manylinux_2_28_x86_64"
 @pytest.fixture
 def reader(tmp_path):
     sources = read_sources(None, {}, tmp_path)
-    with Client(sources.certificates, logins={}) as client:
+    with Client(sources.credentials.certificates, logins={}) as client:
         yield Reader(sources, client, RowCache(tmp_path / "learned"), Reporter())
 
 

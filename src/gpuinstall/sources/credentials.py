@@ -1,0 +1,106 @@
+"""Logins and certificates for requests, uv, Git, and pip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from gpuinstall.base.location import Location, malformed_url_error
+from gpuinstall.base.text import remove_logins
+from gpuinstall.base.values import Value, replace
+
+
+class Credentials(Value):
+    """Logins by server, the CA bundle, and the user's local settings of uv."""
+
+    logins: Mapping[str, str] = {}
+    """``user:password`` by scheme, host, and port."""
+
+    certificates: str | None = None
+    """The path of the user's CA bundle, if any."""
+
+    variables: Mapping[str, str] = {}
+    """The local keys of the user's ``uv.toml``, as uv's variables."""
+
+    def __repr__(self) -> str:
+        # A traceback must not show the logins.
+        return f"Credentials of {', '.join(self.logins)}"
+
+    def add(self, address: str) -> Credentials:
+        """Store the login of a URL. Earlier logins have priority."""
+        return replace(self, logins={**parse_login(address), **self.logins})
+
+    def find(self, address: str) -> str | None:
+        """Return the stored login of a URL's server, if any."""
+        return self.logins.get(url_server(address))
+
+    def has(self, address: str) -> bool:
+        """Return whether settings or a netrc file have a login for a URL."""
+        if Location.parse(address).is_local:
+            return False
+        from requests.utils import get_netrc_auth
+
+        return bool(self.find(address) or get_netrc_auth(address))
+
+    def insert(self, address: str) -> str:
+        """Return a URL with the stored login of its server."""
+        login = self.find(address)
+        if login is None:
+            return address
+        parts = urlsplit(address)
+        netloc = f"{quote(login, safe=':')}@{parts.netloc}"
+        return parts._replace(netloc=netloc).geturl()
+
+    def uv_variables(self, default_index: str | None) -> dict[str, str]:
+        """Return uv's variables for the default index and the certificates.
+
+        Variables are used because other users can read a command line.
+        """
+        variables = {}
+        if default_index:
+            variables["UV_DEFAULT_INDEX"] = self.insert(default_index)
+        if self.certificates:
+            variables["SSL_CERT_FILE"] = self.certificates
+        return variables
+
+    def uv_indexes(self) -> list[dict[str, Any]]:
+        """Return uv index entries that pass the login of each server to uv.
+
+        uv requests no packages from explicit indexes, and sends a login only to the same
+        port.
+        """
+        servers = [server for server in self.logins if server.startswith("http")]
+        return [
+            {"name": f"login-{number}", "url": self.insert(server), "explicit": True}
+            for number, server in enumerate(servers)
+        ]
+
+
+def url_server(address: str) -> str:
+    """Return the scheme, host, and port of a URL."""
+    parts = urlsplit(address)
+    return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
+
+
+def parse_login(address: str) -> dict[str, str]:
+    """Return the server and the login in a URL.
+
+    Raises:
+        UsageError: The URL is malformed.
+    """
+    try:
+        server = url_server(address)
+    except ValueError as error:
+        raise malformed_url_error(address, str(error)) from error
+    if remove_logins(address) == address:
+        return {}
+    parts = urlsplit(server)
+    written, _, host = parts.netloc.rpartition("@")
+    login = unquote(written)
+    # keyring could parse it as an option, or a netrc file as several lines.
+    if login.startswith("-") or not login.isprintable():
+        raise malformed_url_error(
+            address, "its user name or password has invalid characters"
+        )
+    return {f"{parts.scheme}://{host}": login}

@@ -52,10 +52,10 @@ class Location(Value):
         if fault:
             raise malformed_url_error(address, fault)
         path = find_path(address)
-        if path is not None:
-            joined = (folder or Path()) / expand_home(path)
-            return cls(_LOCAL, os.path.realpath(joined))
         try:
+            if path is not None:
+                joined = (folder or Path()) / expand_home(path)
+                return cls(_LOCAL, os.path.realpath(joined))
             parts = urlsplit(address.strip())
             # A fully qualified host name can end in a dot.
             host = (parts.hostname or "").rstrip(".")

@@ -221,7 +221,7 @@ MERGED = {
 
 @pytest.mark.parametrize(("tables", "expected"), MERGED.items())
 def test_folder_only_tightens_the_settings_of_the_user(read, tables, expected):
-    assert read(*tables).passed == expected
+    assert read(*tables).uv.passed == expected
 
 
 FORMS = """
@@ -296,14 +296,14 @@ def read_project(tmp_path, text, **environ):
 def test_untrusted_folder_must_not_have_an_unknown_key(tmp_path):
     with pytest.raises(UsageError, match=r"zzz in .*pyproject\.toml cannot be applied"):
         read_project(tmp_path, "zzz = 1", **{TRUST_FOLDER: "0"})
-    assert read_project(tmp_path, "zzz = 1").passed == {}
+    assert read_project(tmp_path, "zzz = 1").uv.passed == {}
 
 
 def test_untrusted_folder_must_not_select_a_later_date(read):
     later = "exclude-newer = '2026-02-01'"
     with pytest.raises(UsageError, match="exclude-newer"):
         read(later, "exclude-newer = '2026-01-01'", **{TRUST_FOLDER: "0"})
-    assert read(later, **{TRUST_FOLDER: "0"}).exclude_newer == "2026-02-01"
+    assert read(later, **{TRUST_FOLDER: "0"}).uv.exclude_newer == "2026-02-01"
 
 
 ADDRESS = "http://h.example/x-${GIT_AUTHOR_EMAIL}-/filelock-9-py3-none-any.whl"
@@ -427,7 +427,7 @@ def test_options_of_an_index_reach_uv(read):
 def test_last_day_of_a_duration_is_known(read, text, days):
     today = datetime.now(timezone.utc).date()
     found = {
-        read(f'exclude-newer = "{text}"').find_last_day("six"),
+        read(f'exclude-newer = "{text}"').uv.find_last_day("six"),
         (today - timedelta(days)).isoformat(),
     }
     assert len(found) == 1

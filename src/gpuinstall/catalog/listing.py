@@ -563,7 +563,7 @@ def read_live_catalog(
     _report_listing(listing, reporter)
     # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
-    if not (sources.has_indexes or is_listed):
+    if sources.unused_indexes and not is_listed:
         raise UsageError(
             "torch-index-empty",
             "no-index excludes every index, and find-links list no torch for this machine",

@@ -7,10 +7,11 @@ gpuinstall contacts a server, builds a package, or runs code.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from gpuinstall.base.advice import Advice, Hint, make_command
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import leads_outside
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location, PackageSource, SourceKind, SourceOrigin
@@ -53,6 +54,18 @@ class Policy(Value):
     def trusts(self, location: Location) -> bool:
         """Return whether the user's ``trusted-sources`` list a location."""
         return any(location.is_below(source) for source in self.trusted_sources)
+
+    def check(self, entries: Iterable[Entry]) -> None:
+        """Raise UsageError if a source is rejected."""
+        reasons = (find_rejection(entry, self) for entry in entries)
+        rejected = list(dict.fromkeys(filter(None, reasons)))
+        if rejected:
+            raise UsageError(
+                rejected[0].code,
+                "; ".join(reason.message for reason in rejected),
+                why=self.why,
+                hint=TRUST,
+            )
 
     def runs(self, folder: Path) -> bool:
         """Return whether gpuinstall may run packages installed in a folder."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from gpuinstall.base.files import open_atomically, write_atomically
-from gpuinstall.base.location import Location, parse_source
+from gpuinstall.base.location import Location
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.shell import quote_literal
 from gpuinstall.sources.credentials import url_server
@@ -143,8 +143,7 @@ def _limit_repositories(sources: Sources) -> Iterator[tuple[str, str]]:
     """
     trusted = set[str]()
     # ``gate`` has checked the requirements.
-    requested = [parse_source(address).location for address in sources.addresses]
-    for location in (*sources.policy.trusted_sources, *requested):
+    for location in (*sources.policy.trusted_sources, *sources.locations):
         trusted |= _format_prefixes(location)
     refusal = f"url.{REFUSED}://.insteadOf"
     yield "http.followRedirects", "false"

@@ -16,7 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.location import Location, malformed_url_error
+from gpuinstall.base.location import (
+    Location,
+    PackageSource,
+    SourceKind,
+    malformed_url_error,
+    parse_source,
+)
 from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import (
     find_path,
@@ -25,6 +31,7 @@ from gpuinstall.base.requirement import (
     normalize_file_url,
 )
 from gpuinstall.base.text import hide_tokens, remove_logins
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.sources.uv_settings import Setting, UvSetting
 
@@ -98,6 +105,9 @@ TORCH_SOURCE = "sources of torch"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 
+_NOWHERE = PackageSource(SourceKind.INDEX, "", Location("", ""))
+
+
 class SourceSetting(Setting):
     """URL or path in a setting of a file or an environment variable."""
 
@@ -107,6 +117,9 @@ class SourceSetting(Setting):
     """The environment marker of a source. Empty: the source always applies."""
     options: Mapping[str, Any] = {}
     """Further keys of uv's ``index`` entry, such as ``ignore-error-codes``."""
+
+    source: PackageSource = _NOWHERE
+    """The parsed URL or path, if the value is one."""
 
     def __hash__(self) -> int:
         # Options have lists.
@@ -124,6 +137,27 @@ class SourceSetting(Setting):
         if not keeps_address and is_on_pytorch_host(self.value):
             return Effect.TORCH
         return effect
+
+    @property
+    def path(self) -> Path | None:
+        """The local path of a file or folder, but not of a repository."""
+        source = self.source
+        is_path = source.location.is_local and source.kind is not SourceKind.REPOSITORY
+        return Path(source.location.path) if is_path else None
+
+    def locate(self, folder: Path | None = None, **changes: Any) -> SourceSetting:
+        """Parse the URL or path of the setting again.
+
+        Args:
+            folder: The folder to which a path is relative. None: the working folder.
+            changes: Changed fields.
+
+        Raises:
+            UsageError: The URL is malformed.
+        """
+        setting = replace(self, **changes)
+        kind = None if self.key == BY_ADDRESS else SourceKind.INDEX
+        return replace(setting, source=parse_source(setting.value, folder, kind=kind))
 
     @property
     def backend(self) -> str | None:
@@ -225,9 +259,6 @@ def create_setting(
     """
     is_address = effect.is_reported or effect in {Effect.KNOWN_INDEX, Effect.ADDRESS}
     value = normalize_file_url(value) if is_address else value
-    fault = find_url_fault(value) if is_address else ""
-    if is_address and hide_tokens(value) != value:
-        fault = "it contains a token, which locks would record; download the file, and require it by its path"
     setting = SourceSetting(
         key,
         value,
@@ -237,15 +268,16 @@ def create_setting(
         declared_effect=effect,
         marker=marker,
     )
+    if not is_address:
+        return setting
     try:
-        if fault:
+        if hide_tokens(value) != value:
+            fault = "it contains a token, which locks would record; download the file, and require it by its path"
             raise malformed_url_error(value, fault)
-        if is_address:
-            Location.parse(value)
+        return setting.locate()
     except UsageError as error:
         error.message = f"{setting.place}: {key}: {error.message}"
         raise
-    return setting
 
 
 def is_on_pytorch_host(address: str) -> bool:

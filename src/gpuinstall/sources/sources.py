@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside
+from gpuinstall.base.files import check_outside, real_path
 from gpuinstall.base.location import (
     Location,
     SourceKind,
@@ -30,10 +30,8 @@ from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.credentials import Credentials, parse_login
 from gpuinstall.sources.gate import (
-    TRUST,
     Entry,
     Policy,
-    find_rejection,
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -92,12 +90,13 @@ class Sources(Value):
         # A traceback must not show the logins.
         return f"Sources of {self.torch_index}, {self.default_index}"
 
-    def _settings_with(self, *effects: Effect) -> list[SourceSetting]:
+    def list_settings(self, *effects: Effect) -> list[SourceSetting]:
+        """Return the settings with one of these effects."""
         return [setting for setting in self.settings if setting.effect in effects]
 
     def _unique_values(self, effect: Effect) -> tuple[str, ...]:
         return tuple(
-            dict.fromkeys(setting.value for setting in self._settings_with(effect))
+            dict.fromkeys(setting.value for setting in self.list_settings(effect))
         )
 
     @property
@@ -116,8 +115,8 @@ class Sources(Value):
 
         The keys are URLs as recorded in a lock, and the values configuration files.
         """
-        indexes = self._settings_with(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
-        named = {one.value for one in self._settings_with(Effect.NAME)}
+        indexes = self.list_settings(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
+        named = {one.value for one in self.list_settings(Effect.NAME)}
         of_folder = named | {index.value for index in indexes if not index.is_own}
         own = {}
         for index in indexes:
@@ -137,17 +136,23 @@ class Sources(Value):
         """The direct references in requested files."""
         return self._unique_values(Effect.LOCATED)
 
+    @property
+    def locations(self) -> frozenset[Location]:
+        """The locations of the direct references, at any commit."""
+        settings = self.list_settings(Effect.LOCATED)
+        return frozenset(one.source.location for one in settings)
+
     @cached_property
     def package_indexes(self) -> dict[str, str]:
         """The explicit index of each package that has one."""
-        settings = self._settings_with(Effect.PACKAGE_INDEX)
+        settings = self.list_settings(Effect.PACKAGE_INDEX)
         return {setting.package: setting.value for setting in settings}
 
     @cached_property
     def hashes(self) -> dict[str, frozenset[str]]:
         """The allowed SHA-256 hashes by ``name`` or ``name==version``."""
         hashes: dict[str, frozenset[str]] = {}
-        for setting in self._settings_with(Effect.HASH):
+        for setting in self.list_settings(Effect.HASH):
             known = hashes.get(setting.package, frozenset())
             digests = setting.value.replace("sha256:", "").split()
             hashes[setting.package] = known.union(digests)
@@ -158,13 +163,13 @@ class Sources(Value):
         """The file and line of the hashes, by package."""
         return {
             setting.package: setting.place
-            for setting in self._settings_with(Effect.HASH)
+            for setting in self.list_settings(Effect.HASH)
         }
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
         """The direct references in other tools' files, by package."""
-        return {one.package: one for one in self._settings_with(Effect.ADDRESS)}
+        return {one.package: one for one in self.list_settings(Effect.ADDRESS)}
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -181,30 +186,30 @@ class Sources(Value):
     @cached_property
     def folder_sources(self) -> tuple[SourceSetting, ...]:
         """The unique sources that only the folder's files select."""
-        own = set[Location]()
-        chosen: dict[tuple[Effect, Location], SourceSetting] = {}
+        own = set()
+        chosen: dict[tuple[Effect, object], SourceSetting] = {}
         for setting in self.settings:
             effect = setting.effect
             # Only one default index is used.
             is_unused = effect is Effect.INDEX and setting.value != self.default_index
             if is_unused or not effect.is_reported:
                 continue
-            location = Location.parse(setting.value)
+            source = setting.source
+            is_repository = source.kind is SourceKind.REPOSITORY
+            place = is_repository, source.location, source.reference
             if setting.is_own:
-                own.add(location)
+                own.add(place)
             else:
-                chosen.setdefault((effect, location), setting)
+                chosen.setdefault((effect, place), setting)
         return tuple(
-            setting for (_, location), setting in chosen.items() if location not in own
+            setting for (_, place), setting in chosen.items() if place not in own
         )
 
     def folder_source_of(self, address: str) -> SourceSetting | None:
-        """Return the setting with which the folder selects a URL, if any."""
-        location = Location.parse(address)
-        for setting in self.folder_sources:
-            if location.is_from(Location.parse(setting.value)):
-                return setting
-        return None
+        """Return the setting with which the folder requires a URL, if any."""
+        location = parse_source(address).location
+        found = (one for one in self.folder_sources if one.source.location == location)
+        return next(found, None)
 
     def has_files_at(self, location: Location) -> bool:
         """Return whether a path is in a local index or find-links folder."""
@@ -229,7 +234,7 @@ class Sources(Value):
             for address in self.extra_indexes
         ]
         merged = list[str]()
-        for setting in self._settings_with(Effect.FIND_LINKS):
+        for setting in self.list_settings(Effect.FIND_LINKS):
             is_index = setting.key.startswith("index (")
             if is_index or setting.value in self.family_links:
                 indexes.append({"url": setting.value, "format": "flat"})
@@ -243,17 +248,12 @@ class Sources(Value):
         found = (one.options for one in self.settings if one.value == index)
         return next(filter(None, found), {})
 
-    @property
-    def has_indexes(self) -> bool:
-        """Whether ``no-index`` does not exclude the indexes."""
-        return self.torch_index != _NO_INDEX
-
     def apply_no_index(self) -> Sources:
         """Return the sources without indexes if ``no-index`` is set.
 
         An index of uv, or of an option, precedes pip's setting.
         """
-        indexes = self._settings_with(Effect.INDEX, Effect.EXTRA_INDEX)
+        indexes = self.list_settings(Effect.INDEX, Effect.EXTRA_INDEX)
         is_replaced = self.is_torch_index_requested or any(
             not one.is_of_pip for one in indexes
         )
@@ -300,121 +300,21 @@ class Sources(Value):
         """
         place = folder or Path.cwd()
         listed = tuple(settings)
-        sources = self.check_owners(listed, place)
-        rows = (one for one in listed if isinstance(one, UvSetting))
-        sources = replace(sources, uv=self.uv.add(rows, sources.policy))
-        located = [one for one in listed if isinstance(one, SourceSetting)]
-        for written in dict.fromkeys(self.find_effects(located)):
-            sources.check_form(written)
+        rows = [one for one in listed if isinstance(one, UvSetting)]
+        located = [
+            one.locate(place) if one.source.location.is_local else one
+            for one in listed
+            if isinstance(one, SourceSetting)
+        ]
+        policy = _check_owners(self.policy, (*rows, *located), place)
+        sources = replace(self, policy=policy, uv=self.uv.add(rows, policy))
+        for written in dict.fromkeys(_find_effects(self, located)):
+            _check_form(written)
             setting = written
-            if not is_configuration:
-                setting = sources.check_location(written, place)
-            sources = sources.add_setting(setting, overrides=not is_configuration)
+            if not (is_configuration or written.is_own):
+                setting = _check_location(sources, written, place)
+            sources = _add_setting(sources, setting, overrides=not is_configuration)
         return sources
-
-    def find_effects(
-        self, settings: Sequence[SourceSetting]
-    ) -> Iterator[SourceSetting]:
-        """Yield settings, with the effect of indexes that are known otherwise.
-
-        These are parts of the torch index, and indexes of the folder that the user
-        configured.
-        """
-        own = {
-            Location.parse(one.value)
-            for one in (*settings, *self.settings)
-            if one.is_own and one.effect in INDEXES
-        }
-        torch = Location.parse(self.torch_index)
-        for one in settings:
-            effect = one.declared_effect
-            if one.effect in INDEXES:
-                base, backend = split_torch_index(one.value)
-                if backend and Location.parse(base) == torch:
-                    effect = Effect.TORCH
-                elif not one.is_own and Location.parse(one.value) in own:
-                    effect = Effect.NAME
-            yield replace(one, declared_effect=effect)
-
-    def check_owners(self, settings: Iterable[Setting], folder: Path) -> Sources:
-        """Distrust the folder if a setting's file belongs to another user."""
-        from gpuinstall.sources.configuration import check_owners
-
-        paths = []
-        for setting in settings:
-            if not setting.is_own:
-                paths.append(folder / setting.file)
-                if setting.key == BY_ADDRESS:
-                    location = Location.parse(setting.value, folder)
-                    paths += [Path(location.path)] if location.is_local else []
-        return replace(self, policy=check_owners(self.policy, paths, folder))
-
-    def check_form(self, setting: SourceSetting) -> None:
-        """Raise UsageError for a malformed value."""
-        pattern, instead = FORMS.get(setting.effect, ("(?s:.*)", ""))
-        if not re.fullmatch(pattern, setting.value):
-            raise _setting_error(setting, instead)
-
-    def check_location(self, setting: SourceSetting, folder: Path) -> SourceSetting:
-        """Check a setting's path, and mark a setting of the user.
-
-        Raises:
-            UsageError: The setting has a path of another user, or a second default
-                index.
-        """
-        effect = setting.effect
-        if setting.is_own:
-            return setting
-        if effect is Effect.INDEX:
-            for other in self.folder_sources:
-                is_alike = other.key == setting.key
-                if is_alike and other.value != _plain_url(setting.value):
-                    raise _setting_error(
-                        setting, f"use one default index; another one is {other.value}"
-                    )
-        if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
-            location = Location.parse(setting.value, folder)
-            is_inside = location.is_local and location.is_from(
-                Location.parse(str(folder))
-            )
-            if effect is Effect.LOCATED and is_inside:
-                # A trusted project was already checked, unlike the files in an archive.
-                is_archive = isfile(location.path)
-                return replace(
-                    setting, is_own=self.policy.trusts_folder and not is_archive
-                )
-            # A missing folder does not matter if ``sync --wheels`` has the files.
-            is_missing = is_inside and not exists(location.path)
-            if location.is_local and not is_missing:
-                file = folder / setting.file
-                owner = file if exists(file) else folder
-                check_outside(Path(location.path), owner, setting.place)
-        return setting
-
-    def add_setting(self, setting: SourceSetting, *, overrides: bool) -> Sources:
-        """Add a setting that was already checked, and store its login.
-
-        Args:
-            setting: The setting.
-            overrides: Whether a default index replaces one that no option selects.
-        """
-        plain = remove_logins if setting.effect is Effect.EXTENSIONS else _plain_url
-        address = plain(setting.value)
-        default_index = self.default_index
-        given = any(one.is_option for one in self._settings_with(Effect.INDEX))
-        is_replaced = overrides and not given
-        if setting.effect is Effect.INDEX and (is_replaced or not default_index):
-            default_index = address
-        credentials = self.credentials
-        if setting.effect.is_reported or setting.is_own:
-            credentials = credentials.add(setting.value)
-        settings = (*self.settings, replace(setting, value=address))
-        return replace(
-            self,
-            settings=settings,
-            default_index=default_index,
-            credentials=credentials,
-        )
 
     def report_folder_sources(
         self,
@@ -426,7 +326,7 @@ class Sources(Value):
         Raises:
             UsageError: The user does not trust the folder to select sources.
         """
-        self._check_entries(map(_make_entry, settings))
+        self.policy.check(map(_make_entry, settings))
         for setting in settings:
             has_login = self.credentials.has(setting.value)
             login = "; credentials are sent to it" if has_login else ""
@@ -444,19 +344,7 @@ class Sources(Value):
             is_own = name in self.policy.requested
             origin = SourceOrigin.USER if is_own else SourceOrigin.FOLDER
             source = parse_source(index, kind=SourceKind.SDIST, origin=origin)
-            self._check_entries([Entry(source, f"{shorten(package)} from {index}")])
-
-    def _check_entries(self, entries: Iterable[Entry]) -> None:
-        """Raise UsageError if ``gate`` rejects a source."""
-        reasons = (find_rejection(entry, self.policy) for entry in entries)
-        rejected = list(dict.fromkeys(filter(None, reasons)))
-        if rejected:
-            raise UsageError(
-                rejected[0].code,
-                "; ".join(reason.message for reason in rejected),
-                why=self.policy.why,
-                hint=TRUST,
-            )
+            self.policy.check([Entry(source, f"{shorten(package)} from {index}")])
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
@@ -494,12 +382,12 @@ class Sources(Value):
             read_default: Returns the default index of the tools, which is allowed even
                 if the user has configured a mirror.
         """
-        demanded = self._settings_with(Effect.KNOWN_INDEX)
+        demanded = self.list_settings(Effect.KNOWN_INDEX)
         if not demanded:
             return None
         places = filter(None, (*self.places, read_default()))
         known = set(map(Location.parse, places))
-        unknown = [one for one in demanded if Location.parse(one.value) not in known]
+        unknown = [one for one in demanded if one.source.location not in known]
         if not unknown:
             return None
         hint = make_export_commands(dict.fromkeys(one.value for one in unknown))
@@ -513,7 +401,7 @@ class Sources(Value):
             address: The URL in the metadata of another package.
         """
         shown = f"{name} from {shorten(redact(address))}"
-        self._check_entries([Entry(parse_source(address), shown)])
+        self.policy.check([Entry(parse_source(address), shown)])
 
     def check_reported(self, requirement: Requirement) -> None:
         """Check that a URL was reported to the user before its use."""
@@ -528,22 +416,120 @@ class Sources(Value):
 
     def has_address(self, address: str) -> bool:
         """Return whether the user requires this URL, at any commit."""
-        location = parse_source(address).location
-        return any(
-            location == parse_source(required).location for required in self.addresses
-        )
+        return parse_source(address).location in self.locations
+
+
+def _check_owners(policy: Policy, settings: Iterable[Setting], folder: Path) -> Policy:
+    """Distrust the folder if a setting's file belongs to another user."""
+    from gpuinstall.sources.configuration import check_owners
+
+    paths = []
+    for setting in settings:
+        if not setting.is_own:
+            paths.append(folder / setting.file)
+            if isinstance(setting, SourceSetting) and setting.key == BY_ADDRESS:
+                paths += filter(None, [setting.path])
+    return check_owners(policy, paths, folder)
+
+
+def _check_form(setting: SourceSetting) -> None:
+    """Raise UsageError for a malformed value."""
+    pattern, instead = FORMS.get(setting.effect, ("(?s:.*)", ""))
+    if not re.fullmatch(pattern, setting.value):
+        raise _setting_error(setting, instead)
+
+
+def _find_effects(
+    sources: Sources, settings: Sequence[SourceSetting]
+) -> Iterator[SourceSetting]:
+    """Yield settings, with the effect of indexes that are known otherwise.
+
+    These are parts of the torch index, and indexes of the folder that the user
+    configured.
+    """
+    own = {
+        one.source.location
+        for one in (*settings, *sources.settings)
+        if one.is_own and one.effect in INDEXES
+    }
+    torch = Location.parse(sources.torch_index)
+    for one in settings:
+        effect = one.declared_effect
+        if one.effect in INDEXES:
+            base, backend = split_torch_index(one.value)
+            if backend and Location.parse(base) == torch:
+                effect = Effect.TORCH
+            elif not one.is_own and one.source.location in own:
+                effect = Effect.NAME
+        yield replace(one, declared_effect=effect)
+
+
+def _check_location(
+    sources: Sources, setting: SourceSetting, folder: Path
+) -> SourceSetting:
+    """Check a setting's path, and mark a setting of the user.
+
+    Raises:
+        UsageError: The setting has a path of another user, or a second default
+            index.
+    """
+    effect = setting.effect
+    if effect is Effect.INDEX:
+        for other in sources.folder_sources:
+            is_alike = other.key == setting.key
+            if is_alike and other.value != _plain_url(setting.value):
+                raise _setting_error(
+                    setting, f"use one default index; another one is {other.value}"
+                )
+    if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
+        path = setting.path
+        is_inside = path and path.is_relative_to(real_path(folder))
+        if effect is Effect.LOCATED and is_inside:
+            # A trusted project was already checked, unlike the files in an archive.
+            is_own = sources.policy.trusts_folder and not isfile(path or "")
+            return replace(setting, is_own=is_own)
+        # A missing folder does not matter if ``sync --wheels`` has the files.
+        if path and (exists(path) or not is_inside):
+            file = folder / setting.file
+            check_outside(path, file if exists(file) else folder, setting.place)
+    return setting
+
+
+def _add_setting(
+    sources: Sources, setting: SourceSetting, *, overrides: bool
+) -> Sources:
+    """Add a setting that was already checked, and store its login.
+
+    Args:
+        sources: The sources.
+        setting: The setting.
+        overrides: Whether a default index replaces one that no option selects.
+    """
+    plain = remove_logins if setting.effect is Effect.EXTENSIONS else _plain_url
+    address = plain(setting.value)
+    default_index = sources.default_index
+    given = any(one.is_option for one in sources.list_settings(Effect.INDEX))
+    is_replaced = overrides and not given
+    if setting.effect is Effect.INDEX and (is_replaced or not default_index):
+        default_index = address
+    credentials = sources.credentials
+    if setting.effect.is_reported or setting.is_own:
+        credentials = credentials.add(setting.value)
+    settings = (*sources.settings, replace(setting, value=address))
+    return replace(
+        sources,
+        settings=settings,
+        default_index=default_index,
+        credentials=credentials,
+    )
 
 
 def _make_entry(setting: SourceSetting) -> Entry:
     """Convert a setting to an entry for the checks in ``gate``."""
     is_address = setting.key == BY_ADDRESS
     shown = shorten(redact(setting.value)) if is_address else setting.key
-    source = parse_source(
-        setting.value,
-        kind=None if is_address else SourceKind.INDEX,
-        origin=SourceOrigin.USER if setting.is_own else SourceOrigin.FOLDER,
-    )
-    return Entry(source, f"{setting.file}: {shown}")
+    origin = SourceOrigin.USER if setting.is_own else SourceOrigin.FOLDER
+    return Entry(replace(setting.source, origin=origin), f"{setting.file}: {shown}")
 
 
 def read_sources(

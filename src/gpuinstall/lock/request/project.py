@@ -38,7 +38,7 @@ from gpuinstall.base.requirement import (
     quote_path,
 )
 from gpuinstall.base.text import shorten
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     read_whole_project,
@@ -136,11 +136,12 @@ def read_nested_settings(
     for place, listed in _find_projects(requirements, folder, set(), no_sources):
         for setting in listed.sources:
             if setting.effect in _NESTED:
-                value = setting.value
-                path = find_path(value)
+                path = find_path(setting.value)
                 if setting.key == BY_ADDRESS and path is not None:
                     value = quote_path(str(place / expand_home(path)))
-                yield replace(setting, value=value)
+                    yield setting.locate(value=value)
+                else:
+                    yield setting
 
 
 def find_nested_requirements(

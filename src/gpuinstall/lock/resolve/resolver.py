@@ -81,11 +81,11 @@ class Resolver:
         find = partial(
             find_nested_requirements,
             folder=self.session.folder,
-            no_sources=sources.no_sources,
+            no_sources=sources.uv.no_sources,
             remote=remote,
         )
         requested = [*filter(one.is_applicable, one.requirements)]
-        limits = [*filter(one.is_applicable, (*one.constraints, *sources.overrides))]
+        limits = [*filter(one.is_applicable, (*one.constraints, *sources.uv.overrides))]
         for requirement in (*requested, *limits):
             sources.check_reported(requirement)
         # Limits add no requirements.

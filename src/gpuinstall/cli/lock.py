@@ -269,6 +269,6 @@ def download_command(options: CommandOptions) -> Outcome:
             project.lock_gate.check(lock)
             if not options.offline:
                 check_hosts(lock, lock.files, session)
-        names = download(locks, folder, session)
+        names = download(locks, folder, session.client, session.reporter)
     text = f"{len(names)} in {folder}, hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

@@ -263,7 +263,7 @@ def build_locks(
         hashes |= resolution.hashes.known
         missing |= resolution.hashes.missing
     now = {file: head for file, head in missing.items() if file not in later}
-    hashes |= fetch_missing(now, session)
+    hashes |= fetch_missing(now, session.client, session.reporter)
     hashes |= {file.url: placeholder_hash(file.url) for file in later}
     return [
         build_lock(request, resolution, hashes, folder)

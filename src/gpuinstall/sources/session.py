@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuinstall.base import uv
-from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     check_cache,
@@ -34,7 +33,7 @@ from gpuinstall.sources.sources import (
     Sources,
     read_sources,
 )
-from gpuinstall.sources.web import Client, FileHash, Page
+from gpuinstall.sources.web import Client, Page
 
 INDEX_PAGES = "index pages"
 """The entry of outdated cached items for all index pages."""
@@ -45,7 +44,6 @@ class Session(Value):
 
     sources: Sources
     client: Client
-    cache: JsonCache[FileHash]
     environment: Mapping[str, str]
     """The environment variables for uv."""
     python: Path
@@ -76,7 +74,7 @@ class Session(Value):
 
     def find_page(self, package: str) -> Page | None:
         """Return a package's page from the first index that has one."""
-        for index in self.sources.indexes_for(package, self.find_default_index()):
+        for index in self.find_listed_sources().find_indexes(package):
             if page := self.client.page(f"{index}/{package}/"):
                 return page
         return None
@@ -192,7 +190,6 @@ def open_session(
         yield Session(
             sources,
             client,
-            JsonCache(own_cache_folder() / "hashes", FileHash),
             move_git_settings(sources, variables, scratch),
             Path(sys.executable),
             reporter,

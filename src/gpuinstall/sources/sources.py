@@ -196,7 +196,8 @@ class Sources(Value):
                 continue
             source = setting.source
             is_repository = source.kind is SourceKind.REPOSITORY
-            place = is_repository, source.location, source.reference
+            inside = source.reference, source.subdirectory
+            place = is_repository, source.location, inside
             if setting.is_own:
                 own.add(place)
             else:
@@ -221,11 +222,11 @@ class Sources(Value):
         """Whether packages other than PyTorch's have additional sources."""
         return any((self.package_indexes, self.extra_indexes, self.find_links))
 
-    def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
+    def find_indexes(self, package: str) -> tuple[str, ...]:
         """Return the indexes of a package, highest precedence first."""
         if package in self.package_indexes:
             return (self.package_indexes[package],)
-        return (*self.extra_indexes, *filter(None, [default]))
+        return (*self.extra_indexes, *filter(None, [self.default_index]))
 
     def uv_settings(self) -> dict[str, Any]:
         """Return uv settings for all sources except the default index."""
@@ -332,15 +333,14 @@ class Sources(Value):
             login = "; credentials are sent to it" if has_login else ""
             reporter.notice("Index", f"{setting}{login}")
 
-    def check_build(self, package: str, name: str, default: str | None) -> None:
+    def check_build(self, package: str, name: str) -> None:
         """Raise UsageError if a package on an untrusted index would be built.
 
         Args:
             package: The package, with its version.
             name: The name of the package.
-            default: The default index.
         """
-        for index in self.indexes_for(name, default)[:1]:
+        for index in self.find_indexes(name)[:1]:
             is_own = name in self.policy.requested
             origin = SourceOrigin.USER if is_own else SourceOrigin.FOLDER
             source = parse_source(index, kind=SourceKind.SDIST, origin=origin)
@@ -392,16 +392,6 @@ class Sources(Value):
             return None
         hint = make_export_commands(dict.fromkeys(one.value for one in unknown))
         return _setting_error(unknown[0], hint=hint)
-
-    def check_address(self, name: str, address: str) -> None:
-        """Check the URL of a requirement in a package's metadata.
-
-        Args:
-            name: The package.
-            address: The URL in the metadata of another package.
-        """
-        shown = f"{name} from {shorten(redact(address))}"
-        self.policy.check([Entry(parse_source(address), shown)])
 
     def check_reported(self, requirement: Requirement) -> None:
         """Check that a URL was reported to the user before its use."""

@@ -158,6 +158,8 @@ class Client:
         """Packages with pages to revalidate, or ``ALL_PACKAGES``."""
         cache = cache or own_cache_folder()
         self._pages = JsonCache(cache / "pages", Page)
+        self.hashes = JsonCache(cache / "hashes", FileHash)
+        """The hashes of downloaded files."""
         self._silent_hosts = HostCache(cache / "unreachable")
         self._session: Session | None = None
         self._lock = threading.Lock()

@@ -1,18 +1,13 @@
 import hashlib
 import os
-import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
 import tomli
 
-from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.lock import LockedFile, parse
@@ -23,9 +18,7 @@ from gpuinstall.lock.uv.fetch import (
     fetch_missing,
     find_known_hashes,
 )
-from gpuinstall.sources import Sources
-from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client, FileHash
+from gpuinstall.sources.web import Client
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.unit.install.environments import lock_text
 
@@ -39,7 +32,7 @@ class Shop:
     def __init__(self, folder):
         self.bodies = {TORCH: b"torch" * 1000, TRITON: b"triton" * 1000}
         self.host = Host("shop", self.answer)
-        self.cache = JsonCache(folder, FileHash)
+        self.folder = folder
 
     def answer(self, path, _headers):
         return Answer(200, self.bodies[path]) if path in self.bodies else NOT_FOUND
@@ -50,14 +43,10 @@ class Shop:
 
     def hashed(self, files, **options):
         """Return the hashes of files in order; fetch unknown ones."""
-        with Client(**options) as client:
-            python = Path(sys.executable)
-            folder = self.cache.folder
-            session = Session(
-                Sources(), client, self.cache, {}, python, Reporter(), folder
-            )
-            found = find_known_hashes(files, session)
-            hashes = {**found.known, **fetch_missing(found.missing, session)}
+        with Client(cache=self.folder, **options) as client:
+            found = find_known_hashes(files, client)
+            fetched = fetch_missing(found.missing, client, Reporter())
+            hashes = {**found.known, **fetched}
         return [hashes[file.url] for file in files]
 
 
@@ -78,7 +67,7 @@ def test_wheel_without_hash_is_downloaded_once(shop):
     assert shop.hashed(shop.files()) == hashes
     sent = [asked.path for asked in shop.host.log if asked.sent]
     assert sorted(sent) == [TORCH, TRITON]
-    kept = shop.cache.folder.rglob("*.json")
+    kept = (shop.folder / "hashes").rglob("*.json")
     assert max(path.stat().st_size for path in kept) < 200
     # The cache also works if its host is unreachable.
     assert shop.hashed(shop.files(), offline=True) == hashes
@@ -139,9 +128,8 @@ class Progress(Reporter):
 def test_cache_growth_is_reported_as_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(fetch, "GROWTH_S", 0.01)
     reporter = Progress()
-    session: Any = SimpleNamespace(find_uv_cache=lambda: tmp_path, reporter=reporter)
     (tmp_path / "archive-v0" / "old").mkdir(parents=True)
-    with fetch.report_growth({"a": 600, "b": None}, 2.0, session):
+    with fetch.report_growth({"a": 600, "b": None}, 2.0, tmp_path, reporter):
         for name, size in ((".tmp1", 400), ("archive-v0/new", 400)):
             (tmp_path / name).mkdir()
             before = sum(reporter.counts)

@@ -65,9 +65,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
         and sources.uv_settings().get("find-links", [INDEX]) == [INDEX]
         and sources.uv_settings()["index"] in ([], [{"url": INDEX, "format": "flat"}])
     ),
-    Effect.PACKAGE_INDEX: lambda sources: (
-        sources.indexes_for("mine", "default") == (INDEX,)
-    ),
+    Effect.PACKAGE_INDEX: lambda sources: sources.find_indexes("mine") == (INDEX,),
     Effect.HASH: lambda sources: (
         sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
     ),

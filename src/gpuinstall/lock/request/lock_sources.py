@@ -169,11 +169,11 @@ def find_unknown_hosts(
         session: The configured sources and their clients.
         torch: The version of torch, which selects pages of extensions.
     """
-    policy = session.sources.policy
-    indexes = (*session.sources.places, session.find_default_index() or "")
-    cache = JsonCache(session.cache.folder.with_name("hosts"), LinkedHosts)
+    sources = session.find_listed_sources()
+    indexes = sources.places
+    cache = JsonCache(session.client.hashes.folder.with_name("hosts"), LinkedHosts)
     mirror = session.environment.get(MIRROR, "")
-    extensions = (*session.sources.extension_sources, mirror)
+    extensions = (*sources.extension_sources, mirror)
     configured = "\n".join((*sorted(indexes), *extensions))
     recorded = cache.get(configured) or LinkedHosts()
     known = _find_servers(indexes) | recorded.servers
@@ -185,7 +185,7 @@ def find_unknown_hosts(
         # PyTorch's index links to files on other hosts of PyTorch.
         is_known = server in known or (is_https and is_on_pytorch_host(server))
         # The gate checks local files.
-        if not (location.is_local or policy.trusts(location) or is_known):
+        if not (location.is_local or sources.policy.trusts(location) or is_known):
             unknown[server][file.package] = file.name
     linked = set[str]()
     minor = ".".join(torch.split(".")[:2])
@@ -205,12 +205,12 @@ def find_unknown_hosts(
 
 def report_linked_hosts(files: Iterable[LockedFile], session: Session) -> None:
     """Report hosts to which only the pages of a folder's index link."""
-    sources = session.sources
+    sources = session.find_listed_sources()
     chosen = {one.value: one for one in sources.folder_sources}
-    known = _find_servers((*sources.places, session.find_default_index() or ""))
+    known = _find_servers(sources.places)
     hosts = {Location.parse(file.url).server: file.package for file in files}
     for host, package in hosts.items():
-        indexes = sources.indexes_for(package, session.find_default_index())
+        indexes = sources.find_indexes(package)
         if host in known or chosen.keys().isdisjoint(indexes):
             continue
         index = ""

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request.project import ArchiveTexts
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Client
 
 _Item = TypeVar("_Item")
 
@@ -89,11 +90,11 @@ class Hashes(Value):
     """The files to download and hash, with their response headers."""
 
 
-def find_known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
+def find_known_hashes(files: Sequence[LockedFile], client: Client) -> Hashes:
     """Return the known hashes, and the files that must be downloaded."""
     known = {}
     missing = {}
-    answers = map_concurrently(partial(_find_known_hash, session), files)
+    answers = map_concurrently(partial(_find_known_hash, client), files)
     for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, Head):
             missing[file] = answer
@@ -102,19 +103,19 @@ def find_known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
     return Hashes(known, missing)
 
 
-def _find_known_hash(session: Session, file: LockedFile) -> str | Head:
+def _find_known_hash(client: Client, file: LockedFile) -> str | Head:
     """Return the known hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
     if is_on_pytorch_host(file.url) and file.name in _load_published_hashes():
         return _load_published_hashes()[file.name]
-    known = session.cache.get(file.url)
+    known = client.hashes.get(file.url)
     path = parse_file_url(file.url)
     try:
         if path:
             head = Head(etag=str(read_file_stamp(str(path))))
         else:
-            head = session.client.head(file.url)
+            head = client.head(file.url)
     except UnreachableError:
         return known.sha256 if known else Head()
     if known and known.etag and known.etag == head.etag:
@@ -123,7 +124,7 @@ def _find_known_hash(session: Session, file: LockedFile) -> str | Head:
         return head
     # Cache the hash: a command may resolve several times, and a torch wheel is about 1 GB.
     sha256 = file_sha256(path)
-    session.cache.put(file.url, FileHash(sha256, head.etag))
+    client.hashes.put(file.url, FileHash(sha256, head.etag))
     return sha256
 
 
@@ -136,14 +137,17 @@ def _load_published_hashes() -> Mapping[str, str]:
 
 def fetch_missing(
     heads: Mapping[LockedFile, Head],
-    session: Session,
+    client: Client,
+    reporter: Reporter,
+    *,
     folder: Path | None = None,
 ) -> dict[str, str]:
     """Download files, and return their hashes by URL.
 
     Args:
         heads: The files with their response headers.
-        session: The HTTP clients and caches.
+        client: The HTTP client.
+        reporter: Reports the progress.
         folder: The folder for the files. None: they are not stored.
     """
     if not heads:
@@ -155,12 +159,12 @@ def fetch_missing(
         meter = partial(progress, file.name)
         place = open_atomically(folder / _store_path(file)) if folder else nullcontext()
         with place as copy:
-            sha256 = _fetch_file(file, head.size, meter, session, copy)
-        session.cache.put(file.url, FileHash(sha256, head.etag))
+            sha256 = _fetch_file(file, head.size, meter, client, copy)
+        client.hashes.put(file.url, FileHash(sha256, head.etag))
         hashes[file.url] = sha256
 
     sizes = {file.name: head.size for file, head in heads.items()}
-    _transfer(fetch, heads, sizes, session)
+    _transfer(fetch, heads, sizes, reporter)
     return hashes
 
 
@@ -202,14 +206,16 @@ def _open_remote_archive(url: str, session: Session) -> ArchiveTexts:
             )
             return read_wheel(ranges)
     file = LockedFile("", url)
-    fetch_missing({file: client.head(url)}, session, session.scratch)
+    heads = {file: client.head(url)}
+    fetch_missing(heads, client, session.reporter, folder=session.scratch)
     return read_archive(session.scratch / _store_path(file))
 
 
 def download(
     locks: Sequence[Lock],
     folder: Path,
-    session: Session,
+    client: Client,
+    reporter: Reporter,
 ) -> list[str]:
     """Download and verify every file of the locks, except existing files.
 
@@ -224,7 +230,7 @@ def download(
         InstallationError: A file differs from the locked one.
         UsageError: A link leads the folder outside the repository.
     """
-    files = _collect_files(locks, session.reporter)
+    files = _collect_files(locks, reporter)
     for place in {(folder / name).parent for name in files}:
         check_output(place)
 
@@ -234,7 +240,7 @@ def download(
         if isfile(path) and file_sha256(path) == file.sha256:
             return
         with open_atomically(path) as copy:
-            sha256 = _fetch_file(file, None, partial(progress, name), session, copy)
+            sha256 = _fetch_file(file, None, partial(progress, name), client, copy)
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
@@ -243,7 +249,7 @@ def download(
                     evidence=f"expected sha256 {file.sha256}, got {sha256}",
                 )
 
-    _transfer(fetch, files, dict.fromkeys(files), session)
+    _transfer(fetch, files, dict.fromkeys(files), reporter)
     return sorted(files)
 
 
@@ -274,7 +280,7 @@ def _transfer(
     fetch: Callable[[Progress, _Item], None],
     items: Iterable[_Item],
     sizes: Mapping[str, int | None],
-    session: Session,
+    reporter: Reporter,
 ) -> None:
     """Download files concurrently, and report the progress.
 
@@ -284,7 +290,7 @@ def _transfer(
         fetch: Downloads one item, and reports its bytes.
         items: The items.
         sizes: The size of each file in bytes, by name; None if unknown.
-        session: The HTTP clients and caches.
+        reporter: Reports the progress.
     """
     stopped = Event()
 
@@ -294,7 +300,7 @@ def _transfer(
         progress(name, size)
 
     with (
-        session.reporter.progress("Download", sizes) as progress,
+        reporter.progress("Download", sizes) as progress,
         ThreadPoolExecutor(FILES_AT_ONCE) as pool,
     ):
         try:
@@ -334,7 +340,7 @@ def _fetch_file(
     file: LockedFile,
     size: int | None,
     meter: Meter,
-    session: Session,
+    client: Client,
     copy: IO[bytes] | None,
 ) -> str:
     """Read a file, and return its SHA-256.
@@ -343,11 +349,11 @@ def _fetch_file(
         file: The file, on this machine or on a server.
         size: Its size in bytes, if known.
         meter: Counts the bytes.
-        session: The HTTP clients.
+        client: The HTTP client.
         copy: The file to which to write the bytes.
     """
     local = parse_file_url(file.url)
-    chunks = _read_chunks(local) if local else session.client.chunks(file.url, size)
+    chunks = _read_chunks(local) if local else client.chunks(file.url, size)
     digest = hashlib.sha256()
     for chunk in chunks:
         if copy:
@@ -433,6 +439,7 @@ class LockInstaller(Value):
             InstallationError: uv cannot download or install a file.
             TransferInterrupted: The user interrupted uv.
         """
+        client, reporter = session.client, session.reporter
         environment = self.given.select_variables({**session.environment, **variables})
         unhashed = self.lock.find_unhashed_packages.intersection(self.packages)
         heads = {
@@ -452,7 +459,8 @@ class LockInstaller(Value):
         cache.mkdir(parents=True, exist_ok=True)
         with scratch_folder(cache) as folder:
             # uv would download a file without a hash twice.
-            lock = self.lock.with_hashes(fetch_missing(heads, session, folder))
+            fetched = fetch_missing(heads, client, reporter, folder=folder)
+            lock = self.lock.with_hashes(fetched)
             try:
                 with ExitStack() as stack:
                     installer = replace(self, lock=lock)
@@ -462,9 +470,11 @@ class LockInstaller(Value):
                         environment = uv.bypass_proxy(environment)
                     private = installer.create_private_lock(default)
                     write_atomically(self.private_lock, private, is_cached=True)
-                    stack.enter_context(report_growth(sizes, self.unpacked, session))
+                    stack.enter_context(
+                        report_growth(sizes, self.unpacked, cache, reporter)
+                    )
                     run_uv(command, replace(session, environment=environment))
-                session.client.received += sum(filter(None, sizes.values()))
+                client.received += sum(filter(None, sizes.values()))
             except KeyboardInterrupt:
                 message = (
                     "complete files are in uv's cache and will not be downloaded again"
@@ -547,16 +557,16 @@ class LockInstaller(Value):
 
 @contextmanager
 def report_growth(
-    sizes: Mapping[str, int | None], ratio: float, session: Session
+    sizes: Mapping[str, int | None], ratio: float, cache: Path, reporter: Reporter
 ) -> Iterator[None]:
     """Report the growth of uv's cache as downloaded bytes about every second.
 
     Args:
         sizes: The size of each file in bytes, by name; None if unknown.
         ratio: The ratio of unpacked and downloaded bytes.
-        session: The folder of uv's cache, and the reporter.
+        cache: The folder of uv's cache.
+        reporter: Reports the progress.
     """
-    cache = session.find_uv_cache()
     total = sum(filter(None, sizes.values()))
     # uv does not report which file grows.
     part = next(iter(sizes), "")
@@ -582,7 +592,7 @@ def report_growth(
             reported = now
             pause = max(GROWTH_S, _PAUSE * (monotonic() - start))
 
-    with session.reporter.progress("Download", sizes) as progress:
+    with reporter.progress("Download", sizes) as progress:
         thread = Thread(target=watch, daemon=True)
         thread.start()
         try:
@@ -603,10 +613,10 @@ def _list_archives(cache: Path) -> Iterator[Path]:
                     yield path
 
 
-def find_build_index(choice: Choice, session: Session) -> str | None:
+def find_build_index(choice: Choice, torch_index: str) -> str | None:
     """Return the index or folder of a torch build for uv's cache key."""
     if is_http_url(choice.index):
-        return f"{session.sources.torch_index}/{choice.build.backend.tag}"
+        return f"{torch_index}/{choice.build.backend.tag}"
     return choice.index
 
 

@@ -559,9 +559,7 @@ class _Resolver:
         # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
             raise create_no_wheel_error(package)
-        self.session.sources.check_build(
-            package, name, self.session.find_default_index()
-        )
+        self.session.find_listed_sources().check_build(package, name)
         self.announce(package, name)
         self.add_torch(package, name)
         # Require wheels for its dependencies.

@@ -14,7 +14,10 @@ from packaging.pylock import Package, PackageWheel
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.location import parse_source
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
@@ -35,8 +38,10 @@ from gpuinstall.lock.uv.project import Pages
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
+from gpuinstall.sources.gate import Entry
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
+from gpuinstall.sources.web import Client
 
 
 class Resolution(Value):
@@ -128,12 +133,14 @@ def check_resolution(
     """
     sources = session.sources
     check_required_urls(find_index_packages(packages), sources)
-    report_metadata_urls(packages, session)
+    report_metadata_urls(packages, sources, session.reporter)
     check_family_wheels(packages, family)
     packages = use_page_files(packages, pages)
     check_provenance(list_locked_files(packages), pages)
     check_indexes(packages, pages, plan.choice.build.backend.tag, session)
-    packages = record_own_indexes(packages, pages, session)
+    packages = record_own_indexes(
+        packages, pages, sources=sources, client=session.client
+    )
     requested = find_requested_hashes(request.request.requirements, packages, sources)
     if requested:
         packages = keep_requested_files(packages, requested, session)
@@ -146,7 +153,7 @@ def check_resolution(
         plan=plan,
         target=request.create_target(plan.choice.build),
         packages=packages,
-        hashes=find_known_hashes(files, session),
+        hashes=find_known_hashes(files, session.client),
         prebuilt=prebuilt,
     )
 
@@ -180,7 +187,9 @@ def check_required_urls(
             )
 
 
-def report_metadata_urls(packages: Packages, session: Session) -> None:
+def report_metadata_urls(
+    packages: Packages, sources: Sources, reporter: Reporter
+) -> None:
     """Report the URLs that are only in another package's METADATA.
 
     Raises:
@@ -189,12 +198,14 @@ def report_metadata_urls(packages: Packages, session: Session) -> None:
     for package in packages:
         place = package.archive or package.vcs
         address = (place and place.url) or ""
-        if not address or session.sources.has_address(address):
+        if not address or sources.has_address(address):
             continue
         name = package.name
-        session.sources.check_address(name, address)
+        source = parse_source(address)
+        entry = Entry(source, f"{name} from {shorten(redact(address))}")
+        sources.policy.check([entry])
         role = f"the source of {name} in the metadata of a package that requires it"
-        session.reporter.notice("Index", f"{address}: {role}")
+        reporter.notice("Index", f"{address}: {role}")
 
 
 def use_page_files(packages: Packages, pages: Pages) -> Packages:
@@ -292,7 +303,9 @@ def check_family_wheels(packages: Packages, family: Collection[str]) -> None:
 def record_own_indexes(
     packages: Packages,
     others: Collection[str],
-    session: Session,
+    *,
+    sources: Sources,
+    client: Client,
 ) -> Packages:
     """Record the indexes that only the user's configuration has, by package.
 
@@ -302,22 +315,23 @@ def record_own_indexes(
     Args:
         packages: The packages of uv's lock.
         others: The packages that have their own page.
-        session: The HTTP clients and caches.
+        sources: The package sources.
+        client: The HTTP client.
     """
-    sources = session.sources
     # Skip the check without such indexes, because it sends a request per package.
     if not sources.own_indexes:
         return packages
+    extra = replace(sources, default_index=None)
 
     def find_first_index(package: str) -> str | None:
-        for index in sources.indexes_for(package, None):
+        for index in extra.find_indexes(package):
             with suppress(InstallationError):  # uv did not use this index
-                if session.client.page(f"{index}/{package}/"):
+                if client.page(f"{index}/{package}/"):
                     return index
         return links.get(package)
 
     names = [name for name in find_index_packages(packages) if name not in others]
-    listed = read_listing(sources, session.client, (), names).wheels
+    listed = read_listing(sources, client, (), names).wheels
     # The first index that lists a package has priority. uv merges find-links with it.
     versions = {str(package.name): package.version for package in packages}
     links = {
@@ -382,8 +396,11 @@ def keep_requested_files(
         UsageError: No file of a package has an allowed hash.
     """
     files = [file for file in list_locked_files(packages) if file.package in requested]
-    hashes = find_known_hashes(files, session)
-    known = {**hashes.known, **fetch_missing(hashes.missing, session)}
+    hashes = find_known_hashes(files, session.client)
+    known = {
+        **hashes.known,
+        **fetch_missing(hashes.missing, session.client, session.reporter),
+    }
     return [
         _filter_hashes(package, requested[package.name], known, session.sources)
         if package.name in requested

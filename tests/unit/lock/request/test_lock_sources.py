@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.lock.request.lock_sources import find_unknown_hosts
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client, FileHash
+from gpuinstall.sources.web import Client
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 SDIST = "https://files.example/early-1.0.tar.gz"
@@ -33,11 +32,10 @@ def host():
 @pytest.fixture
 def session(tmp_path, host):
     sources = Sources(f"{host.url}/whl", default_index=f"{host.url}/simple")
-    with Client() as client:
+    with Client(cache=tmp_path) as client:
         yield Session(
             sources,
             client,
-            JsonCache(tmp_path / "hashes", FileHash),
             {},
             Path(sys.executable),
             Reporter(),

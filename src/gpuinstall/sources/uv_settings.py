@@ -212,7 +212,7 @@ def _find_requirements(key: str, value: Any) -> Iterator[str]:
 
 
 class UvSettings(Value):
-    """uv's settings of the user and of the folder, with their values for uv."""
+    """uv's settings of the user and the folder, with their values for uv."""
 
     settings: tuple[UvSetting, ...] = ()
     """The settings, highest precedence first."""
@@ -293,7 +293,7 @@ class UvSettings(Value):
 
     @cached_property
     def torch_builds(self) -> dict[str, tuple[str, ...]]:
-        """The names of locked packages that the build of a package needs.
+        """The locked packages that each package needs for its build.
 
         ``no-build-isolation`` and ``match-runtime`` select them. The key ``:all:``
         stands for all packages.
@@ -371,7 +371,7 @@ class UvSettings(Value):
         return kept
 
     def list_family_rows(self, setting: UvSetting) -> list[str]:
-        """Return the packages of the torch family with a row that has no effect.
+        """Return the torch-family packages with a row that has no effect.
 
         An override with a version limits the builds.
         """

@@ -15,6 +15,7 @@ WITH_GPU = ("test_gpus.py", "test_units.py")
 """The files whose tests run on the machine with a GPU."""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Run all tests of a machine in one worker, in the order of the files.
 

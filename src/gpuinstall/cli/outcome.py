@@ -247,5 +247,6 @@ def _ask(question: str) -> bool | None:
     except click.Abort as error:
         # On Windows, NUL is a terminal without input.
         if isinstance(error.__context__, EOFError):
+            click.echo(err=True)  # ends the line of the question
             return None
         raise

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os.path import lexists
 from typing import Any
 
-from gpuinstall.base.advice import Advice, make_command, make_shell_line
+from gpuinstall.base.advice import Advice, Hint, make_command, make_shell_line
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.files import create_link_error
@@ -198,12 +198,13 @@ def _find_compatible_lock(state: InstallState) -> CompatibleLock:
         return fit
     if allow_cpu or request.machine.gpus or isinstance(request.outcome, Rejected):
         state.check_lockable()
+    hints: list[Hint] = [Advice("export", (f"{ALLOW_CPU}=1",), note="for the CPU")]
+    if request.machine.environment.container:
+        line = make_shell_line("docker run --gpus all …", "gives a container its GPUs")
+        hints.insert(0, line)
     raise MachineError(
         "no-gpu",
-        "there is no GPU in this machine or container",
+        "there is no GPU in this machine",
         evidence=format_misfits(state.misfits) or None,
-        hint=(
-            make_shell_line("docker run --gpus all …", "gives a container its GPUs"),
-            Advice("export", (f"{ALLOW_CPU}=1",), note="for the CPU"),
-        ),
+        hint=tuple(hints),
     )

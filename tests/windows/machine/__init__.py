@@ -46,7 +46,7 @@ NETWORK = (
 CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 DRIVER = {"nvcuda.dll": "fake_libcuda.c", "nvml.dll": "fake_libnvidia_ml.c"}
 GCC = "x86_64-w64-mingw32-gcc"
-LIMIT_S = 600.0
+LIMIT_S = 1800.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class WindowsMachine:
 
     def boot(self):
         """Start the services, which would keep a first program's pipes."""
-        subprocess.run([wine_server(), "-p"], env=self.environment(), check=True)
+        subprocess.run([wine_server(), "-p300"], env=self.environment(), check=True)
         self._run_silently("cmd", "/c", "exit")
 
     def _run_silently(self, *argv: str):

@@ -48,7 +48,7 @@ def test_hanging_nvml_is_stopped_and_reported(play, monkeypatch):
     start = monotonic()
     machine = read_machine(listener)
     assert monotonic() - start < 60
-    assert "waiting for NVML and libcuda, up to 1 s" in listener.waits
+    assert "waiting for the driver, up to 1 s" in listener.waits
     assert machine.problems[0].code == "driver-hangs"
     assert machine.problems[0].message == "NVML does not respond while querying GPU 1"
     assert machine.gpus[0].name == RTX_4090.name
@@ -59,7 +59,7 @@ def test_probe_waits_for_slow_driver_start(play, monkeypatch):
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
     assert read_machine(listener).problems == ()
-    assert "waiting for NVML and libcuda, up to 60 s" in listener.waits
+    assert "waiting for the driver, up to 60 s" in listener.waits
 
 
 def test_empty_driver_version_is_read_as_unknown(play):

@@ -101,7 +101,7 @@ def _write(folder: Path, files: Mapping[str, str]):
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
+        file.write_text(text, "utf-8", newline="\n")
 
 
 def cpu_torch(*, offline: bool = False) -> Path:

@@ -602,17 +602,18 @@ def convert_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint: Hint | None = make_diagnostic_command(path.parent)
-        if os.name == "nt":
-            # The usual cause is a program that has the file open.
-            is_in_use = isinstance(error, PermissionError)
-            hint = CLOSE_PROGRAMS if is_in_use else None
         message = f"{path} cannot be written: {error.strerror}"
+        hint = make_diagnostic_hint(path.parent, error)
         raise InstallationError("not-writable", message, hint=hint) from error
 
 
-def make_diagnostic_command(path: Path) -> Advice:
-    """Return a command line that checks permissions and space."""
+def make_diagnostic_hint(path: Path, error: object) -> Hint | None:
+    """Return a command line that checks permissions and space.
+
+    On Windows, the usual cause of denied access is a program that has the file open.
+    """
+    if os.name == "nt":
+        return CLOSE_PROGRAMS if isinstance(error, PermissionError) else None
     # A failed change removes its own folders before the user runs these commands.
     for place in (path, *path.parents):
         if os.path.lexists(place) and ".gpuinstall" not in str(place):

@@ -31,7 +31,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.files import (
-    make_diagnostic_command,
+    make_diagnostic_hint,
     real_path,
     tighten_umask,
     use_private_tmpdir,
@@ -319,9 +319,9 @@ def _find_missing_folder(error: Exception) -> UsageError | None:
     except RuntimeError:
         if isinstance(error, RuntimeError):
             message = "this user has no home folder"
-            return UsageError(
-                "home-missing", message, hint="Set HOME to an existing folder"
-            )
+            variable = "USERPROFILE" if os.name == "nt" else "HOME"
+            hint = f"Set {variable} to an existing folder"
+            return UsageError("home-missing", message, hint=hint)
     return None
 
 
@@ -348,7 +348,7 @@ def _find_machine_error(error: Exception) -> InstallationError | None:
     message = f"{path} cannot be used: {message}"
     # An environment's Python can be a link to a file in another user's folder.
     return InstallationError(
-        "file-unusable", message, hint=make_diagnostic_command(real_path(path))
+        "file-unusable", message, hint=make_diagnostic_hint(real_path(path), error)
     )
 
 

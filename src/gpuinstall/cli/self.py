@@ -18,7 +18,7 @@ from gpuinstall.base.advice import (
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     display_path,
-    make_diagnostic_command,
+    make_diagnostic_hint,
     own_cache_folder,
 )
 from gpuinstall.base.removal import is_folder, remove_path
@@ -153,7 +153,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         raise InstallationError(
             "not-writable",
             f"{join_names(remaining)} in {home} cannot be removed",
-            hint=make_diagnostic_command(home),
+            hint=make_diagnostic_hint(home, None),
         )
     for folder in (home / "bin", home):
         with suppress(OSError):  # the folder contains other files

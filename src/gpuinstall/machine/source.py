@@ -92,7 +92,7 @@ class Source:
         Args:
             commands: The arguments and environment of each child process, by library.
         """
-        message = f"waiting for {' and '.join(commands)}, up to {DRIVER_SECONDS:.0f} s"
+        message = f"waiting for the driver, up to {DRIVER_SECONDS:.0f} s"
         return run_children(
             list(commands.values()),
             DRIVER_SECONDS,

@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     check_outside,
-    make_diagnostic_command,
+    make_diagnostic_hint,
     make_private_folder,
     open_atomically,
     open_regular,
@@ -55,7 +55,7 @@ def test_ls_hint_contains_an_existing_parent(tmp_path):
     stays = {".venv.gpuinstall/staging-1/bin": tmp_path, "none/none": tmp_path}
     for name, place in {**stays, "file": file}.items():
         assert (
-            str(make_diagnostic_command(tmp_path / name))
+            str(make_diagnostic_hint(tmp_path / name, None))
             == f"ls -ld {place}; df -h {place}; df -i {place}"
         )
 

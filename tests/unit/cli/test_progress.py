@@ -12,7 +12,8 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import terminal
 from gpuinstall.cli.progress import WorkMeter
 from gpuinstall.cli.terminal import Terminal
-from tests.lab.screen import screen
+
+screen = pytest.importorskip("tests.lab.screen", reason="needs a pseudoterminal").screen
 
 WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000_000}
 

@@ -1,5 +1,6 @@
 """Evidence without problems except for those that a test adds."""
 
+import os
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
@@ -59,7 +60,8 @@ class Site:
     def __init__(self, venv, python="3.12.4"):
         self.venv = venv
         minor = python.rpartition(".")[0]
-        self.folder = venv / "lib" / f"python{minor}" / "site-packages"
+        library = "Lib" if os.name == "nt" else f"lib/python{minor}"
+        self.folder = venv / library / "site-packages"
         self.folder.mkdir(parents=True)
         (venv / "pyvenv.cfg").write_text(f"home = /usr/bin\nversion_info = {python}\n")
 
@@ -75,7 +77,7 @@ class Site:
         }
         for path, text in texts.items():
             (self.folder / path).parent.mkdir(exist_ok=True)
-            (self.folder / path).write_text(text)
+            (self.folder / path).write_text(text, newline="\n")
 
     @property
     def evidence(self):

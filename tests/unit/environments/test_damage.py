@@ -12,7 +12,6 @@ from gpuinstall.environments.damage import find_damage, find_intact_files
 from gpuinstall.environments.packages import read_packages
 from tests.lab.environments import put_package
 from tests.lab.wheels import make_wheel
-from tests.lab.workshop import copy_used_cache
 from tests.unit.diagnose.evidence import doctor_evidence
 
 MODULES: dict[str, str | bytes] = {"tool/__init__.py": "", "tool/core.so": b"code"}
@@ -22,6 +21,8 @@ class Projects:
     """Environments that link the same package from one cache."""
 
     def __init__(self, folder):
+        from tests.lab.workshop import copy_used_cache  # not on Windows
+
         make_wheel(folder, "tool", "1.0", modules=MODULES)
         copy_used_cache(folder / "cache")
         self.folder = folder

@@ -1,5 +1,8 @@
 """Small environments in the state after an installation."""
 
+import os
+
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.file.lock import parse
@@ -37,10 +40,12 @@ def lock_text(version="2.14.1"):
 
 def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     """Create a managed environment with the marker ID ``name``."""
-    packages = folder / "lib" / "python3.12" / "site-packages"
+    library = "Lib" if os.name == "nt" else "lib/python3.12"
+    packages = folder / library / "site-packages"
     put_package(packages, "torch", {}, version=version)
-    (folder / "bin").mkdir()
-    (folder / "bin" / "python").touch()
+    python = interpreter(folder)
+    python.parent.mkdir()
+    python.touch()
     (folder / "pyvenv.cfg").write_text("home = /usr/bin\n", "utf-8")
     text = lock_text(version)
     (folder / lock).write_text(text, "utf-8")

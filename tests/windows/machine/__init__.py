@@ -165,12 +165,12 @@ class WindowsMachine:
 
     def boot(self):
         """Start the services, which would keep a first program's pipes."""
-        subprocess.run([wine_server(), "-p300"], env=self.environment(), check=True)
-        self._run_silently("cmd", "/c", "exit")
+        self._run_silently(wine_server(), "-p300")
+        self._run_silently("wine", "cmd", "/c", "exit")
 
     def _run_silently(self, *argv: str):
         subprocess.run(
-            ["wine", *argv],
+            argv,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -180,7 +180,7 @@ class WindowsMachine:
 
     def create(self, downloads: Path):
         """Create the disk C: with Windows and the machine's programs."""
-        self._run_silently("wineboot", "-i")
+        self._run_silently("wine", "wineboot", "-i")
         self.stop()
         self.boot()
         for path in self.drive.glob("users/*/*"):

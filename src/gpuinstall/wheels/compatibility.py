@@ -29,7 +29,6 @@ from gpuinstall.wheels.needs import (
     TorchNeeds,
     find_declared_cuda,
     find_pinned_cuda,
-    is_from_package,
     is_separate_library,
     library_stem,
     load_libraries,
@@ -183,16 +182,6 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
     return GpuVerdict(None, why, is_known and why is None)
 
 
-def _is_fast_path(row: WheelRow) -> bool:
-    """Return whether the GPU code is only an optional fast path.
-
-    All GPU code of a fast path is for single chips, and another package has the general
-    code. An example is cuequivariance-ops-torch-cu13 0.13.0.
-    """
-    is_for_single = all(name.endswith("a") for name in row.architectures)
-    return is_for_single and any(map(is_from_package, row.needs))
-
-
 def reject_windows_only(row: WheelRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
     """Reject a platform-independent wheel that has only Windows libraries."""
     if row.system != "windows" or row.platform.startswith("windows"):
@@ -289,13 +278,7 @@ def find_unsupported_gpus(
     message = f"no code for {names}: {compiled}"
     message = f"has {message}" if certain else f"may have {message}{TEST_IT}"
     reason = Reason("no-code", message)
-    return reason, bool(certain) and not _is_fast_path(row)
-
-
-def lacks_all_code(row: WheelRow, gpus: ServedGpus) -> bool:
-    """Return whether no library of a wheel has code for one of the GPUs."""
-    found = [_find_lacks(row, rules, gpu).values() for rules, gpu in gpus]
-    return any(lacks and all(lacks) for lacks in found)
+    return reason, bool(certain)
 
 
 def _find_lacks(row: WheelRow, rules: Rules, gpu: Gpu) -> dict[str, _Lack | None]:

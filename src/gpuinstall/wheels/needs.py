@@ -242,6 +242,8 @@ class Needs(Value):
 
     needs: tuple[str, ...] = ()
     """The linked libraries that neither the wheel nor every Linux contains."""
+    common: tuple[str, ...] = ()
+    """The linked libraries that every library of the wheel needs."""
     opens: tuple[str, ...] = ()
     """The libraries that only the strings of the code mention."""
     cudas: tuple[int, ...] = ()
@@ -442,12 +444,14 @@ def read_needs(
                 needs.add(need)
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
+    loaded = [read[path].needs for path in deciding & read.keys()]
     glibc = max((elf.required_glibc() for elf in read.values()), default=())
     # Bundled libraries of CUDA never use torch.
     deciding.update(path for path in elves if not shared.row(basename(path)))
     is_whole = is_all and deciding <= read.keys()
     found = Needs(
         needs=find_external_libraries(needs, wheel),
+        common=find_external_libraries(needs.intersection(*loaded), wheel),
         opens=tuple(sorted(opened)),
         cudas=tuple(sorted(shared.cuda_majors(needs))),
         linked=linked,

@@ -17,6 +17,7 @@ from gpuinstall.base.location import SourceKind
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import select_best_files
@@ -352,10 +353,14 @@ class ResolutionInspector:
         """Return the needed libraries that no package provides, by package."""
         lacking = {}
         for package, found in self.find_installed(resolution).items():
-            needed = set(filter(is_from_package, found.row.needs))
+            row = found.row
+            if package not in self.requested:
+                # A part of a dependency may be loaded on demand.
+                row = replace(row, needs=row.common)
+            needed = set(filter(is_from_package, row.needs))
             if needed:
                 needed -= self._list_libraries(resolution)
-            missing = find_missing_libraries(found.row, resolution.versions)
+            missing = find_missing_libraries(row, resolution.versions)
             if needed or missing:
                 lacking[package] = (*sorted(needed), *missing)
         return lacking

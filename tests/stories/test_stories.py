@@ -410,7 +410,8 @@ class Stage:
         for name in ("LAB_GPUS", "LD_LIBRARY_PATH"):
             self.set(name, played[name])
 
-    def command(self, line):
+    def run(self, line):
+        """Run a command line in the folder, without looking at the result."""
         own = OWN.fullmatch(line)
         if own:
             folder, variables, command = own.groups(default="")
@@ -423,15 +424,18 @@ class Stage:
             if file:
                 (self.workshop.folder / file).write_text(done.out, "utf-8")
                 done = done._replace(out="")
-        else:
-            environment = self.workshop.environment
-            # uv creates an environment with the first Python outside environments.
-            folders = (Path(sys.executable).parent, Path(sys.base_prefix, "bin"))
-            path = os.pathsep.join(map(str, folders))
-            environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
-            done = process.run(
-                ["sh", "-c", line], env=environment, cwd=self.workshop.folder
-            )
+            return done
+        environment = self.workshop.environment
+        # uv creates an environment with the first Python outside environments.
+        folders = (Path(sys.executable).parent, Path(sys.base_prefix, "bin"))
+        path = os.pathsep.join(map(str, folders))
+        environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
+        return process.run(
+            ["sh", "-c", line], env=environment, cwd=self.workshop.folder
+        )
+
+    def command(self, line):
+        done = self.run(line)
         before, self.seen = self.seen, self.holds()
         told = in_short(self.seen)
         lines = [f"exit {done.status}"] if done.status else []

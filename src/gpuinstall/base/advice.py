@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.shell import ShellName, quote_literal, quote_word
@@ -147,7 +149,9 @@ class Advice(Value):
         command: Sequence[str],
         options: Mapping[str, bool],
         accepted: Mapping[str, bool],
+        *,
         depth: int,
+        venv: Collection[str] = (),
     ) -> Advice | None:
         """Keep the options that identify the machine and files of a command.
 
@@ -156,20 +160,26 @@ class Advice(Value):
             options: The options of the command line, and whether they have a value.
             accepted: The options of this hint's command.
             depth: The number of words in the name of this hint's command.
+            venv: The paths of the command line's environment.
 
         Returns:
-            The hint. None if it is for this machine, but the command line for another one.
+            The hint. None if it is the same command, or is for this machine, but the
+            command line for another one.
         """
         typed = _split_words(command[2:], options)
         is_for_others = "--gpu" in options and _OTHER_MACHINE & _list_options(command)
         if is_for_others and "--venv" in accepted:
             return None
         name, words = self.arguments[:depth], self.arguments[depth:]
-        own = _list_options(words)
+        own = _split_words(words, accepted)
+        if (*command[1:2],) == name and _omit_venv(own, venv) == _omit_venv(
+            typed, venv
+        ):
+            return None
         kept = [
             word
             for part in typed
-            if part.name in _IDENTIFYING & accepted.keys() - own
+            if part.name in _IDENTIFYING & accepted.keys() - _list_options(words)
             for word in part.words
         ]
         return replace(self, arguments=(*name, *kept, *words))
@@ -201,6 +211,8 @@ def make_shell_line(line: str, note: str = "") -> Advice:
     program, _, rest = line.partition(" ")
     if quote_word(program) != program:
         return Advice(ShellText(line), note=note)
+    if program == PROGRAM and not re.search(r"[|&;<>$`\\]", rest):
+        return Advice(program, tuple(shlex.split(rest)), note=note)
     return Advice(program, (ShellText(rest),) if rest else (), note=note)
 
 
@@ -285,6 +297,15 @@ def _split_words(
         parts.append(_Part(name, rest[:end]))
         del rest[:end]
     return parts
+
+
+def _omit_venv(parts: Iterable[_Part], venv: Collection[str]) -> list[_Part]:
+    """Return the parts of a command line, except a path of the environment."""
+    return [
+        part
+        for part in parts
+        if part.name != "--venv" or part.words[-1].removeprefix("--venv=") not in venv
+    ]
 
 
 def _list_options(words: Sequence[str]) -> set[str]:

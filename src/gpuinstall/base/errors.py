@@ -84,6 +84,8 @@ class InstallationError(GpuInstallError):
     """A failed download, build, or write, or a hash mismatch."""
 
     exit_code = 4
+    host = ""
+    """The host that did not respond, if any."""
 
 
 class UnreachableError(InstallationError):

@@ -567,7 +567,7 @@ def read_live_catalog(
         raise UsageError(
             "torch-index-empty",
             "no-index excludes every index, and find-links list no torch for this machine",
-            hint="Remove no-index, or add torch to a find-links folder",
+            hint=f"Remove {sources.uv.name_setting('no-index')}, or add torch to a find-links folder",
         )
     is_empty = listing.index_answers and not (is_listed or listing.is_dated)
     if sources.is_torch_index_requested and is_empty:

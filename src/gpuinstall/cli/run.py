@@ -272,7 +272,9 @@ def _make_environment_error(
     else:
         message = f"{venv} is not an environment that gpuinstall created"
         python = str(existing.paths.find_interpreter())
-        hint = Advice(python, tuple(arguments), note="its own Python")
+        hint = f"Use its own Python: {python}"
+        if arguments:
+            hint = Advice(python, tuple(arguments), note="its own Python")
     return UsageError("environment-missing", message, hint=hint)
 
 

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -391,7 +392,11 @@ def _keep_options(
     group = getattr(command, "commands", {})
     command = group.get(next(iter(others), ""), command)
     depth = 1 if command.name == name else 2
-    return hint.keep_options(typed, options, _read_options(command), depth)
+    venv = click.get_current_context().params.get("venv") or Path()
+    paths = {str(venv), str(Path(venv).absolute())}
+    return hint.keep_options(
+        typed, options, _read_options(command), depth=depth, venv=paths
+    )
 
 
 def _read_options(command: click.Command) -> dict[str, bool]:

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base import process
-from gpuinstall.base.advice import make_command
+from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
@@ -52,7 +52,9 @@ class KernelFailedError(VerificationError):
             labels.append(f"{device.label}{name}")
         check = next(one for one in failed[0].checks if one.status == "failed")
         cause, why = check.id, check.message
-        fixes = check.fixes
+        fixes: tuple[Hint, ...] = check.fixes
+        if check.name != "import" or not fixes:
+            fixes += (make_command("plan --all", note=_OTHER_BUILDS),)
         names = join_names([*changed])
         # A changed package prevents the import, not torch.
         if names and check.name == "import":
@@ -64,7 +66,7 @@ class KernelFailedError(VerificationError):
             f"torch {fit.choice.build.name} failed on {', '.join(labels)}: {check.name}",
             why=why,
             id=cause,
-            hint=fixes or make_command("plan", "--all", note=_OTHER_BUILDS),
+            hint=fixes,
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.fit = fit

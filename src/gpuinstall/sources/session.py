@@ -187,17 +187,24 @@ def open_session(
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
             # All uv processes of this run share one temporary cache.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
-        yield Session(
-            sources,
-            client,
-            move_git_settings(sources, variables, scratch),
-            Path(sys.executable),
-            reporter,
-            scratch,
-            timeouts,
-            folder or Path.cwd(),
-            sourcing,
-        )
+        try:
+            yield Session(
+                sources,
+                client,
+                move_git_settings(sources, variables, scratch),
+                Path(sys.executable),
+                reporter,
+                scratch,
+                timeouts,
+                folder or Path.cwd(),
+                sourcing,
+            )
+        except InstallationError as failure:
+            place = sources.find_place(failure.host) if failure.host else ""
+            if place and not sourcing.offline:
+                facts = filter(None, (failure.evidence, f"its URL is in {place}"))
+                failure.evidence = " · ".join(facts)
+            raise
 
 
 def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credentials:

@@ -9,6 +9,7 @@ from functools import cached_property
 from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
@@ -211,6 +212,16 @@ class Sources(Value):
         location = parse_source(address).location
         found = (one for one in self.folder_sources if one.source.location == location)
         return next(found, None)
+
+    def find_place(self, host: str) -> str:
+        """Return the file and line, variable, or option of a host, or ""."""
+        for setting in self.settings:
+            if urlsplit(setting.value).netloc == host:
+                return setting.place
+        if self.is_torch_index_requested and urlsplit(self.torch_index).netloc == host:
+            is_variable = os.environ.get("GPUINSTALL_TORCH_INDEX")
+            return "GPUINSTALL_TORCH_INDEX" if is_variable else "--torch-index"
+        return ""
 
     def has_files_at(self, location: Location) -> bool:
         """Return whether a path is in a local index or find-links folder."""

@@ -235,6 +235,10 @@ class UvSettings(Value):
                 merged[key] = True
         return merged | _merge_dates(own, folder)
 
+    def name_setting(self, key: str) -> str:
+        """Return a key with the place of its setting, for messages."""
+        return next((one.shown for one in self.settings if one.key == key), key)
+
     def add(self, settings: Iterable[UvSetting], policy: Policy) -> UvSettings:
         """Add settings, with lower precedence than the existing ones.
 

@@ -497,7 +497,7 @@ def network_hint() -> str:
     for name, address in os.environ.items():
         if address and re.fullmatch("(?i)(https?|all)_proxy", name):
             return f"Check the proxy: {name} is {remove_logins(address)}"
-    return "Set HTTPS_PROXY if you use a proxy, or UV_DEFAULT_INDEX if you use a mirror"
+    return "Check the network connection, or set HTTPS_PROXY if you use a proxy"
 
 
 def _find_cause(error: Exception) -> tuple[str, str]:

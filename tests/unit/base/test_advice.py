@@ -85,7 +85,7 @@ def test_other_command_keeps_machine_and_sources():
     typed = "gpuinstall plan --gpu=T4 torch --torch-index https://i.example --all"
     hint = make_command("lock --upgrade", note="rebuilds it")
     options = {**LOCK, "--all": False}
-    kept = hint.keep_options(typed.split(), options, LOCK, 1)
+    kept = hint.keep_options(typed.split(), options, LOCK, depth=1)
     assert str(kept) == (
         "gpuinstall lock --gpu=T4 --torch-index https://i.example --upgrade   # rebuilds it"
     )
@@ -94,9 +94,9 @@ def test_other_command_keeps_machine_and_sources():
 def test_lock_for_another_machine_suggests_no_installation():
     typed = ("gpuinstall", "lock", "--gpu", "T4")
     installs = {"--venv": True}
-    assert make_command("install").keep_options(typed, LOCK, installs, 1) is None
+    assert make_command("install").keep_options(typed, LOCK, installs, depth=1) is None
     here = typed[:2]
-    assert make_command("install").keep_options(here, LOCK, installs, 1)
+    assert make_command("install").keep_options(here, LOCK, installs, depth=1)
 
 
 def test_hints_apply_to_another_installation():

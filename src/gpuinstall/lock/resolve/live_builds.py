@@ -124,7 +124,10 @@ def _check_default_index(session: Session) -> UnreachableError | None:
         # The catalog needs this page too. A recent one is validated while uv runs.
         session.client.page(f"{address}/torch/")
     except UnreachableError as error:
-        error.fixes = tuple(dict.fromkeys((*error.fixes, network_hint())))
+        hints = [*error.fixes, network_hint()]
+        if not session.sources.default_index:
+            hints.append("Set UV_DEFAULT_INDEX if you use a mirror")
+        error.fixes = tuple(dict.fromkeys(hints))
         return error
     except InstallationError:
         return None  # the index responds

@@ -25,7 +25,11 @@ from gpuinstall.lock.resolve.found import Refused
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver_input import suggest_request_without
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
-from gpuinstall.lock.uv.errors import find_failed_package, find_mentioned_names
+from gpuinstall.lock.uv.errors import (
+    FILTERED,
+    find_failed_package,
+    find_mentioned_names,
+)
 from gpuinstall.machine.protocol import Toolkit
 from gpuinstall.plan import Rejected
 
@@ -178,11 +182,11 @@ def _explain_added_torch(refused: Refused) -> Conflict | None:
         f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
     )
     reasons = [conflict.format(), "no requested package requires torch"]
-    hint = "Request other versions"
-    if "was filtered by `exclude-newer`" in conflict.message:
-        hint = "Set exclude-newer to a later date"
+    hints: tuple[Hint, ...] = ("Request other versions",)
+    if FILTERED in conflict.message:
+        hints = conflict.error.fixes
     why = ", and ".join(filter(None, reasons))
-    return Conflict(NoBuildError(TORCH_ADDED, message, why=why, hint=hint))
+    return Conflict(NoBuildError(TORCH_ADDED, message, why=why, hint=hints))
 
 
 def _explain_by_wheels(refused: Refused) -> Conflict | None:

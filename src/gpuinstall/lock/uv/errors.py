@@ -25,6 +25,8 @@ from gpuinstall.sources.web import LOGIN_HINT, OFFLINE_HINT, network_hint
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
 """The error code if no source of PyTorch packages lists a package."""
+FILTERED = "was filtered by `exclude-newer`"
+"""uv's words about a version that is too new."""
 DAMAGED_FILE = {"file-damaged", "hash-mismatch"}
 """The error codes if the content of a file is wrong."""
 
@@ -50,7 +52,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _ARROWS = " ×╰─▶│├"
 _ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
 """The start of an error, after progress messages."""
-_NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)|\d* ?\|")
+_NO_CAUSE = re.compile(rf"warning:|hint:(?!.* {FILTERED})|\d* ?\|")
 """The start of lines that do not explain an error.
 
 A hint about ``exclude-newer`` does explain an error. Quoted lines of files are dropped,
@@ -363,6 +365,8 @@ def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError 
         )
         if isinstance(error, FailedBuildError):
             error.package = names["package"].lower()
+        if isinstance(error, InstallationError):
+            error.host = groups.get("host") or ""
         return error
     return None
 

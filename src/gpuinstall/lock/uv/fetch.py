@@ -499,7 +499,7 @@ class LockInstaller(Value):
             error.fixes = (make_command("lock", "download", folder, note=note),)
             if self.wheels and is_offline and not self.missing:
                 # Lock files do not contain build requirements.
-                line = f"pip download -d {quote_word(folder)} <the [build-system] requirements>"
+                line = f"pip download -d {quote_word(folder)} <the build requirements>"
                 error.fixes = (make_shell_line(line, note),)
 
     def create_private_lock(self, default: str | None) -> str:

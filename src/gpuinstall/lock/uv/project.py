@@ -64,6 +64,7 @@ from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import OWN_PACKAGES, UvLog, parse_log, remove_log
 from gpuinstall.lock.uv.errors import (
     FAMILY_UNLISTED,
+    FILTERED,
     UndeclaredTorchError,
     explain_failure,
     find_mentioned_names,
@@ -339,8 +340,10 @@ def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -
         if one.name in mentioned and one.origin.is_in_file
     )
     error.evidence = join_names([*named]) or None
-    if error.code == FAMILY_UNLISTED and project.sources.uv.exclude_newer:
-        error.fixes = ("Set exclude-newer to a later date",)
+    is_dated = error.code == FAMILY_UNLISTED or FILTERED in message
+    if is_dated and project.sources.uv.exclude_newer:
+        place = project.sources.uv.name_setting("exclude-newer")
+        error.fixes = (f"Set {place} to a later date",)
     if "Wheels are required" in message:
         for setting in project.sources.uv.settings:
             if setting.key in {"no-build", "no-build-package"}:

@@ -182,6 +182,12 @@ def is_guard_text(text: str) -> bool:
     return head is not None and head[1] == checksum(text[head.end() :])
 
 
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a name matches a pattern, which may have one ``*``."""
+    start, star, end = pattern.partition("*")
+    return name.startswith(start) and name.endswith(end) if star else name == start
+
+
 def checksum(text: str) -> str:
     """Return the CRC-32 of a text, to detect edits."""
     from zlib import crc32

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from gpuinstall.base.files import xdg_folder
 from gpuinstall.base.text import has_login, shorten
 from gpuinstall.base.values import Value
 
@@ -78,8 +79,13 @@ def bypass_proxy(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, "NO_PROXY": direct, "no_proxy": direct}
 
 
-def cache_folder(variables: Mapping[str, str]) -> Path:
-    """Run uv to find its cache folder."""
+def find_cache(variables: Mapping[str, str]) -> Path:
+    """Return uv's cache folder, without running uv on Linux."""
+    given = variables.get("UV_CACHE_DIR")
+    if given:
+        return Path(given)
+    if sys.platform == "linux":
+        return xdg_folder("XDG_CACHE_HOME", ".cache") / "uv"
     return Path(_query(("cache", "dir"), frozenset(variables.items())).strip())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from gpuinstall.base.advice import Hint
 from gpuinstall.base.codec import Words, WordSet
 from gpuinstall.base.machine import Gpu, Machine, platform_processor
 from gpuinstall.base.requirement import Constraint, parse_constraint
+from gpuinstall.base.text import matches
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend, ComputeCapability
 
@@ -361,7 +361,7 @@ class Catalog(Value, eq=False):
         """Return whether a package depends on the build of torch."""
         if name in self.family:
             return True
-        return any(fnmatchcase(name, pattern) for pattern in self.tied)
+        return any(matches(name, pattern) for pattern in self.tied)
 
     def builds_for(
         self,

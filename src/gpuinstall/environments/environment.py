@@ -82,16 +82,19 @@ class Marker(Value):
         """Return the folder of the lock file of an environment."""
         return real_path(venv / self.project)
 
-    def write(self, venv: Path, scratch: Path | None = None) -> None:
+    def write(
+        self, venv: Path, scratch: Path | None = None, *, is_cached: bool = False
+    ) -> None:
         """Write the marker into an environment.
 
         Args:
             venv: The environment.
             scratch: The folder for the temporary file, on the same file system; None: the environment.
+            is_cached: Whether a commit flushes it to disk.
         """
         body = {"schema": MARKER_SCHEMA, **write_object(self)}
         document = json.dumps(body, indent=2)
-        write_atomically(venv / NAME, f"{document}\n", scratch)
+        write_atomically(venv / NAME, f"{document}\n", scratch, is_cached=is_cached)
 
 
 def stamp_records(

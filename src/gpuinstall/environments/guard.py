@@ -122,7 +122,10 @@ def write_guard(
         text = texts[path.rpartition("/")[2]]
         # A URL of the user's constraints may contain a login.
         write_atomically(
-            built / path, format_guard(text, source, lift), is_private=has_login(text)
+            built / path,
+            format_guard(text, source, lift),
+            is_private=has_login(text),
+            is_cached=True,
         )
 
 

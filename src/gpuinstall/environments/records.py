@@ -84,7 +84,7 @@ def record_identity(path: Path, identity: str) -> None:
         fields = [str(path), *earlier[1 - MAX_IDENTITIES :], identity]
         # Without its record, an environment is adopted by the next command.
         with suppress(InstallationError):
-            write_atomically(_record_path(path), "\0".join(fields))
+            write_atomically(_record_path(path), "\0".join(fields), is_cached=True)
 
 
 def was_created_here(venv: Path) -> bool:

@@ -105,7 +105,12 @@ class Stamp(Value):
     def write(self, path: Path) -> None:
         """Store the verification result, unless the cache is read-only."""
         with suppress(InstallationError):
-            write_atomically(path, json.dumps(write_object(self)), is_private=True)
+            write_atomically(
+                path,
+                json.dumps(write_object(self)),
+                is_private=True,
+                is_cached=True,
+            )
 
 
 def read_stamp(path: Path) -> Stamp | None:

@@ -493,7 +493,8 @@ def _verify(
         scripts=previous.scripts if previous else compute_script_digests(place.venv),
     )
     record_environment(final, marker.id, is_created=is_created)
-    marker.write(place.venv, project.paths.work)
+    is_committed = planned.action is Action.BUILD
+    marker.write(place.venv, project.paths.work, is_cached=is_committed)
     if proof.stamp:
         machine = here or project.machine
         store_stamp(proof.stamp, place.venv, marker.id, machine)

@@ -22,8 +22,8 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from os.path import exists
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import JOURNAL, EnvironmentPaths
 from gpuinstall.base.files import (
     leads_outside,
+    open_atomically,
     parse_json,
     read_document,
     write_atomically,
@@ -143,10 +144,28 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     Raises:
         InstallationError: The journal cannot be written.
     """
+    with replaced_journal(journal, place, folder):
+        pass
+
+
+@contextmanager
+def replaced_journal(
+    journal: Journal, place: EnvironmentPaths, folder: Path, *, is_cached: bool = False
+) -> Iterator[None]:
+    """Write a journal, which becomes visible at the end of a block.
+
+    Args:
+        journal: The journal.
+        place: The changed environment.
+        folder: The folder of the journal.
+        is_cached: Whether the block flushes it to disk.
+    """
     text = json.dumps(write_object(journal))
     record_identity(place.work, text_digest(text))
-    write_atomically(folder / JOURNAL, text)
-    sync_folder(folder)
+    with open_atomically(folder / JOURNAL, is_cached=is_cached) as file:
+        file.write(text.encode())
+        file.flush()
+        yield
 
 
 def read_journal(folder: Path, *, is_trusted: bool = True) -> Journal | None:

@@ -13,7 +13,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from os.path import exists, isdir, islink
 from pathlib import Path
 
@@ -94,6 +94,7 @@ from gpuinstall.install.journal import (
     read_folder_identity,
     read_journal,
     replaced_environment,
+    replaced_journal,
     sync_file_system,
     sync_folder,
     write_commit_origin,
@@ -322,10 +323,13 @@ def _commit(
     """
     modified = tuple(name for name in journal.modified if name not in {*saved})
     verified = replace(journal, is_verified=True, modified=modified)
-    with _convert_file_errors(place):
+    with _convert_file_errors(place), ExitStack() as prepared:
+        prepared.enter_context(
+            replaced_journal(verified, place, place.current_change, is_cached=True)
+        )
         sync_file_system(place.root)
         with defer_interrupts():
-            write_journal(verified, place, place.current_change)
+            prepared.close()
             for names in split_names(saved):
                 reporter.notice("Kept", f"{names} (saved during the change)")
             _publish_change(place, verified, reporter)
@@ -367,7 +371,7 @@ def _keep_journal(place: EnvironmentPaths, journal: Journal) -> None:
         _discard_last(place)
     write_commit_origin(place, place.current_change)
     _end(place, place.last_change)
-    sync_folder(place.work)
+    sync_folder(place.last_change)
 
 
 def _discard_current(place: EnvironmentPaths) -> None:

@@ -125,7 +125,8 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
         if not keeps_guard:
             _write_guard(fit, absent.result(), planned.change.comes, existing, project)
     if place.is_managed:
-        write_atomically(staging / fit.lock.name, fit.lock.text)
+        # The commit flushes all files of the environment.
+        write_atomically(staging / fit.lock.name, fit.lock.text, is_cached=True)
     return UnpackedPackages(replace(planned, fit=fit), python, packages)
 
 

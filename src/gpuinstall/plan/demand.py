@@ -68,9 +68,11 @@ class Demand(Value, eq=False):
 def allows_python(requested: SpecifierSet, python: str) -> bool:
     """Return whether a specifier allows any release of Python ``X.Y``."""
     # Try the first patch release, a high patch number, and each patch release in the specifier.
-    patch = re.compile(rf"{re.escape(python)}\.[0-9]+")
-    versions = [specifier.version for specifier in requested]
-    patches = [f"{python}.0", f"{python}.99", *filter(patch.fullmatch, versions)]
+    patches = [f"{python}.0", f"{python}.99"]
+    for specifier in requested:
+        minor, _, patch = specifier.version.rpartition(".")
+        if minor == python and patch.isdigit():
+            patches.append(specifier.version)
     return any(map(requested.contains, patches))
 
 

@@ -281,7 +281,15 @@ def read_project(
     def open_once() -> Session:
         from gpuinstall.sources.session import open_session
 
-        opened = open_session(sources, reporter, folder, sourcing=sourcing)
+        # Only a direct reference can be in a repository.
+        is_direct = any(lock.addresses for lock in contents.locks.valid)
+        opened = open_session(
+            sources,
+            reporter,
+            folder,
+            sourcing=sourcing,
+            uses_git=is_direct or bool(sources.addresses),
+        )
         return resources.enter_context(opened)
 
     return Project(

@@ -42,7 +42,11 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 
 def move_git_settings(
-    sources: Sources, variables: Mapping[str, str], scratch: Path
+    sources: Sources,
+    variables: Mapping[str, str],
+    scratch: Path,
+    *,
+    uses_git: bool = True,
 ) -> dict[str, str]:
     """Move Git settings and logins from variables into private files.
 
@@ -52,6 +56,7 @@ def move_git_settings(
         sources: The sources, with logins and the URLs in requirements.
         variables: The variables for uv, which may contain git settings.
         scratch: The temporary folder of the run.
+        uses_git: Whether a package may be in a repository, so that Git may need a login.
     """
     kept = {
         name: value
@@ -59,7 +64,7 @@ def move_git_settings(
         if not re.match(_SETTINGS, name)
     }
     settings = list[tuple[str, str]]()
-    if _has_helper(variables, scratch):
+    if uses_git and _has_helper(variables, scratch):
         settings += _write_helper(variables, scratch / "credential")
     count = variables.get("GIT_CONFIG_COUNT", "0")
     for number in range(int(count) if count.isdecimal() else 0):

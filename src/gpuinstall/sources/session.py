@@ -87,7 +87,7 @@ class Session(Value):
 
     def find_uv_cache(self) -> Path:
         """Return the cache folder of uv."""
-        return uv.cache_folder(self.environment)
+        return uv.find_cache(self.environment)
 
 
 KEYRING_S = 60
@@ -134,6 +134,7 @@ def open_session(
     folder: Path | None = None,
     *,
     sourcing: Sourcing = DEFAULT_SOURCING,
+    uses_git: bool = True,
 ) -> Iterator[Session]:
     """Open the clients, caches, and temporary folder of a run.
 
@@ -143,6 +144,7 @@ def open_session(
         folder: The folder to which requested paths are relative. None: the working
             folder.
         sourcing: The user's options for sources.
+        uses_git: Whether a package may be in a repository.
     """
     # The search for uv is not thread-safe, so search before any thread starts.
     uv.uv()
@@ -191,7 +193,7 @@ def open_session(
             yield Session(
                 sources,
                 client,
-                move_git_settings(sources, variables, scratch),
+                move_git_settings(sources, variables, scratch, uses_git=uses_git),
                 Path(sys.executable),
                 reporter,
                 scratch,

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, time, timedelta, timezone
 from enum import Enum
-from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -27,6 +26,7 @@ from gpuinstall.base.requirement import (
     normalize_name,
     parse_requirement,
 )
+from gpuinstall.base.text import matches
 from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.gate import Policy
@@ -104,7 +104,7 @@ def load_lists() -> Mapping[str, Mapping[str, str]]:
 def find_list(key: str) -> KeyList:
     """Return the list that contains a key of uv."""
     for name, keys in load_lists().items():
-        if key in keys or any(fnmatchcase(key, one) for one in keys if "*" in one):
+        if key in keys or any(matches(key, one) for one in keys if "*" in one):
             return KeyList(name)
     return KeyList.UNKNOWN
 

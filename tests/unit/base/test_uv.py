@@ -1,8 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import uv
+from gpuinstall.base import process, uv
 
 
 def test_user_settings_do_not_change_installed_packages():
@@ -57,3 +58,25 @@ def test_loopback_is_added_to_hosts_without_a_proxy(name):
     given = uv.bypass_proxy({name: "corp.example"})
     assert given["NO_PROXY"] == given["no_proxy"] == "corp.example,127.0.0.1"
     assert uv.bypass_proxy({})["NO_PROXY"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("UV_CACHE_DIR", "/a b/cache"),
+        ("UV_CACHE_DIR", "relative"),
+        ("UV_CACHE_DIR", None),
+        ("XDG_CACHE_HOME", "/a/cache"),
+        ("XDG_CACHE_HOME", "relative"),
+        ("HOME", "/a/home"),
+    ],
+)
+def test_cache_is_the_one_of_uv(tmp_path, monkeypatch, variable, value):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+    if value:
+        monkeypatch.setenv(variable, value)
+    done = process.run([uv.uv(), "cache", "dir"], env={**os.environ})
+    assert str(uv.find_cache(os.environ)) == done.out.strip()

@@ -148,7 +148,7 @@ def mark(place, packages):
     assert marker
     digest = parse(LOCK, (place.venv / LOCK).read_text()).sha256
     replace(marker, lock_sha256=digest, packages=packages).write(
-        place.venv, place.work if place.work.exists() else None
+        place.venv, place.work if place.work.exists() else None, is_cached=True
     )
 
 
@@ -174,7 +174,7 @@ def test_environment_change_steps_run_in_order(place):
         if path.startswith(f".venv/{SITE}/small/") and name in {"replace", "unlink"}
     ]
     order = [
-        steps.made.index(("sync", os.path.relpath(place.scratch, place.folder))),
+        find_sync(steps, os.path.relpath(place.scratch, place.folder)),
         journal,
         steps.made.index(("sync", ".venv.gpuinstall"), journal),
         min(files),
@@ -188,8 +188,18 @@ def test_environment_change_steps_run_in_order(place):
         steps.made.index(("rename", ".venv.gpuinstall/last")),
     ]
     assert order == sorted(order)
-    assert steps.made[-1] == ("sync", ".venv.gpuinstall")
+    assert steps.made[-1] == ("sync", ".venv.gpuinstall/last")
     assert len(files) == 3
+    syncs = [name for name, _ in steps.made if name == "sync"]
+    assert len(syncs) == 6
+
+
+def find_sync(steps, folder):
+    """Return the number of the first fsync of a file in a folder."""
+    synced = (
+        name == "sync" and path.startswith(f"{folder}/") for name, path in steps.made
+    )
+    return [*synced].index(True)
 
 
 def test_kill_between_steps_leaves_a_consistent_state(place, tmp_path_factory):

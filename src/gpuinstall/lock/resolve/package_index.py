@@ -7,7 +7,6 @@ default index if no source of torch lists it.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from gpuinstall.base.requirement import (
     normalize_name,
     requirement_names,
 )
+from gpuinstall.base.text import matches
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, parse_public_version
@@ -103,7 +103,6 @@ class PackageIndex:
         family = self.resolver_input.catalog.family
         bound = self._needed_packages & family if self.has_own_source else ()
         reads: list[Callable[[], object]] = [
-            self.session.find_uv_cache,
             self._listed,
             *(partial(self._read_wheels, name) for name in bound),
         ]
@@ -192,7 +191,7 @@ class PackageIndex:
         names = read_index_names(session.sources, session.client, backend)
         unknown = names - catalog.family
         for pattern in catalog.copied:
-            unknown = unknown.difference(fnmatch.filter(unknown, pattern))
+            unknown -= {name for name in unknown if matches(name, pattern)}
         return names & catalog.family | {*sorted(unknown)[:MAX_UNKNOWN]}
 
     def read(self, names: Iterable[str]) -> None:

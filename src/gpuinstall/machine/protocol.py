@@ -134,10 +134,6 @@ class Rules(Value):
             f"no code for {self.get_chip_name(gpu)}, only for {', '.join(build.code)}",
         )
 
-    def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Describe the code of an incompatible build: ``begins at sm_75``."""
-        return "has none"
-
     def find_no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
         """Return the failure ID if a build's code does not support a GPU."""
         return self.no_code

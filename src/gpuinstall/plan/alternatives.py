@@ -10,7 +10,9 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Rules
-from gpuinstall.plan.choice import choose
+from gpuinstall.plan.candidates import evaluate_build, find_torch_limits
+from gpuinstall.plan.choice import choose, create_plan_context
+from gpuinstall.plan.gpus import exclude_unusable_gpus
 from gpuinstall.plan.values import TORCH_HELD, Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
@@ -115,30 +117,25 @@ def find_newer_torch(
         A reason, or None if no requirement, constraint, or lock file excludes a
         newer torch.
     """
-    from gpuinstall.plan.refusal import list_request_limits, remove_limits
-
-    limits = [
-        limit for limit in list_request_limits(request, {"torch"}) if limit.is_for_torch
-    ]
-    if not (request.preferred or limits):
-        return None
-    unlimited = replace(remove_limits(request, limits), preferred=())
-    best = choose(machine, unlimited, catalog)
-    chosen = plan.choice.build.torch
-    if not isinstance(best, Plan) or best.choice.build.torch <= chosen:
-        return None
-    newer = best.choice.build.torch
-    excluding = [
-        limit.text
-        for limit in limits
-        if limit.requirement and not limit.requirement.allows(newer)
-    ]
-    if request.preferred:
-        excluding.append("the project's own lock")
-    if not excluding:
-        return None
-    message = f"torch {newer} would run here, but {excluding[0]} keeps {chosen}"
-    return Reason(TORCH_HELD, message)
+    context = exclude_unusable_gpus(create_plan_context(machine, request, catalog))
+    if plan.status == "cpu":
+        context = context.with_gpus_at(())
+    chosen = plan.choice.build
+    for build in context.builds:
+        if build.torch <= chosen.torch:
+            break
+        evaluated = evaluate_build(build, context)
+        supported = context.with_gpus_at(evaluated.supported_gpus).gpus
+        is_for_all = plan.covered_gpus <= {gpu.index for gpu in supported}
+        if build.backend.kind != chosen.backend.kind or not is_for_all:
+            continue
+        limits = [*map(str, find_torch_limits(evaluated, context))]
+        if request.preferred and not evaluated.reason:
+            limits = ["the project's own lock"]
+        if limits:
+            newer = f"torch {build.torch} would run here"
+            return Reason(TORCH_HELD, f"{newer}, but {limits[0]} keeps {chosen.torch}")
+    return None
 
 
 def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -12,6 +12,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.protocol import Code, Preference, Rules
 from gpuinstall.plan.context import PlanContext
+from gpuinstall.plan.demand import Limit
 from gpuinstall.plan.rules import RULES
 from gpuinstall.plan.values import RejectedBuild, SortKey
 
@@ -47,11 +48,19 @@ class EvaluatedBuild(Value):
         """The code of the rejection reason, or an empty string."""
         return self.reason.code if self.reason else ""
 
-    @property
-    def rejection_text(self) -> str:
-        """The name of the build and the reason for its rejection, as text."""
-        message = self.reason.message if self.reason else ""
-        return f"{self.build.name}: {message}"
+    def format_rejection(self, rules: Rules) -> str:
+        """Format the name of the build and the reason for its rejection."""
+        name = self.build.name
+        if self.reason_code in rules.driver_reasons:
+            name = f"{name} does not run on {rules.driver}"
+        return f"{name}: {self.reason.message if self.reason else ''}"
+
+
+Obstacles = Sequence[tuple[Reason, frozenset[Limit]]]
+"""All reasons to reject a build, each with the limits that cause it.
+
+It suffices to remove one of the limits. Without limits, the machine is the cause.
+"""
 
 
 class NoCandidate(Value):
@@ -78,16 +87,109 @@ def evaluate_build(build: Build, context: PlanContext) -> EvaluatedBuild:
     # Evaluate rejected builds, too: a refusal mentions the closest build.
     gpu_code = [_find_code(build, gpu, context.rules) for gpu in context.gpus]
     evaluated = EvaluatedBuild(build, tuple(gpu_code))
+    return replace(evaluated, reason=next(_apply_rules(evaluated, context), None))
+
+
+def _apply_rules(evaluated: EvaluatedBuild, context: PlanContext) -> Iterator[Reason]:
+    """Yield the reason of each rule that rejects a build, in order."""
     for rule in RULES:
-        reason = rule(build, context)
+        reason = rule(evaluated.build, context)
         if reason:
-            return replace(evaluated, reason=reason)
-    if not context.gpus:
-        return evaluated
+            yield reason
     # Check the driver last, because the user can update a driver, but cannot add code for a chip.
+    last = evaluated.missing_code
     if evaluated.supported_gpus:
-        return replace(evaluated, reason=context.rules.find_driver_rejection(build))
-    return replace(evaluated, reason=evaluated.missing_code)
+        last = context.rules.find_driver_rejection(evaluated.build)
+    if last:
+        yield last
+
+
+def list_obstacles(evaluated: EvaluatedBuild, context: PlanContext) -> Obstacles:
+    """Return every reason to reject a build, in order of the rules."""
+    return [
+        (reason, frozenset(limits))
+        for reason in _apply_rules(evaluated, context)
+        for limits in _find_causes(reason.code, evaluated.build, context)
+    ]
+
+
+def find_cause(obstacles: Obstacles, limits: Collection[Limit]) -> Reason | None:
+    """Return the first reason to reject a build with only these limits."""
+    return next((why for why, causes in obstacles if causes.issubset(limits)), None)
+
+
+def can_run_without(obstacles: Obstacles, limits: Collection[Limit]) -> bool:
+    """Return whether no reason remains to reject a build without limits."""
+    return not any(causes.isdisjoint(limits) for _, causes in obstacles)
+
+
+def find_torch_limits(evaluated: EvaluatedBuild, context: PlanContext) -> list[Limit]:
+    """Return the limits on torch without which a build would be compatible."""
+    of_torch = [one for one in context.demand.limits if one.package == "torch"]
+    obstacles = list_obstacles(evaluated, context)
+    if not can_run_without(obstacles, of_torch):
+        return []
+    return [one for one in of_torch if any(one in causes for _, causes in obstacles)]
+
+
+def _find_causes(
+    code: str, build: Build, context: PlanContext
+) -> Iterable[Iterable[Limit]]:
+    """Return sets of limits, of which one each must be removed."""
+    limits = context.demand.limits
+    causes: Iterable[Iterable[Limit]] = [()]
+    match code:
+        case "other-torch":
+            of_torch = [one for one in limits if one.package == "torch"]
+            causes = [
+                [one] for one in of_torch if not one.requirement.allows(build.torch)
+            ] or [of_torch]
+        case "other-backend":
+            causes = [[one] for one in limits if one.backends - {build.backend}]
+        case "other-cuda":
+            causes = [[one] for one in limits if context.rejects_cuda(one, build)]
+        case "not-allowed":
+            causes = [[one for one in limits if one.field == "allowed_backends"]]
+        case "no-companion":
+            causes = _find_companion_causes(build, context)
+        case "python-unsupported":
+            causes = _find_python_causes(build, context)
+        case "no-python" if set(build.pythons) & {*context.demand.pythons_to_try}:
+            causes = [[one for one in limits if one.field == "python"]]
+    return causes
+
+
+def _find_python_causes(build: Build, context: PlanContext) -> list[list[Limit]]:
+    """Return the Python, with each companion that lacks wheels for it."""
+    limits = context.demand.limits
+    python = [one for one in limits if one.field == "python"]
+    causes = [python]
+    if not context.demand.pythons.isdisjoint(build.pythons):
+        causes = [
+            [*python, one]
+            for one in limits
+            if one.package in context.demand.family
+            and not context.compatible_pythons(build, one.requirement)
+        ]
+    return causes or [python]
+
+
+def _find_companion_causes(
+    build: Build, context: PlanContext
+) -> Iterator[Sequence[Limit]]:
+    """Yield the limits on each companion that is incompatible with a build."""
+    companions = context.companions
+    for requirement in companions.requirements:
+        if companions.find_requested_versions(build, requirement) == []:
+            own = [
+                one for one in context.demand.limits if one.package == requirement.name
+            ]
+            alone = [
+                [one]
+                for one in own
+                if companions.find_requested_versions(build, one.requirement) == []
+            ]
+            yield from alone or [own]
 
 
 def _find_code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
@@ -125,6 +227,15 @@ def sort_best_first(
     # Sort twice (sorting is stable), because only the torch version is in descending order.
     by_merit = sorted(candidates, key=create_merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
+
+
+def select_candidates(
+    candidates: Sequence[EvaluatedBuild], context: PlanContext
+) -> list[EvaluatedBuild]:
+    """Return the candidates for the best set of GPUs, best candidate first."""
+    served = select_gpus({each.supported_gpus for each in candidates}, context)
+    compatible = [each for each in candidates if each.supported_gpus == served]
+    return sort_best_first(compatible, context)
 
 
 def create_vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Preference:

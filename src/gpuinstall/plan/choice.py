@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Collection, Iterable
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
@@ -15,15 +15,16 @@ from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
     NoCandidate,
+    can_run_without,
     evaluate_build,
     find_allowed_candidate,
+    list_obstacles,
     list_rejections,
-    select_gpus,
-    sort_best_first,
+    select_candidates,
 )
 from gpuinstall.plan.companions import format_build_label
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.demand import Limit, parse_request
 from gpuinstall.plan.gpus import (
     exclude_unusable_gpus,
     find_gpu_fault,
@@ -68,60 +69,52 @@ def choose(
     Raises:
         UsageError: The request is malformed.
     """
-    attempt = partial(
-        _plan_request,
-        machine=machine,
-        catalog=catalog,
-        program_constraints=program_constraints,
-    )
-    outcome = attempt(request)
-    if isinstance(outcome, Plan) and outcome.status != "partial":
+    context = create_plan_context(machine, request, catalog, program_constraints)
+    outcome = find_machine_fault(context) or _choose_build(context)
+    if isinstance(outcome, Plan):
         return outcome
     # Import this module lazily, because most requests are not refused.
-    from gpuinstall.plan.refusal import (
-        explain_partial,
-        refuse_request,
-        suggest_cpu_build,
-    )
+    from gpuinstall.plan.refusal import refuse_request, suggest_cpu_build
 
-    if isinstance(outcome, Plan):
-        return explain_partial(outcome, request, attempt)
     if isinstance(outcome, NoCandidate):
-        return refuse_request(outcome, request, attempt)
-    return suggest_cpu_build(outcome, request, attempt)
+        return refuse_request(outcome)
+    return suggest_cpu_build(outcome, context)
 
 
-def _plan_request(
-    request: Request,
-    *,
+def create_plan_context(
     machine: Machine,
+    request: Request,
     catalog: Catalog,
-    program_constraints: ProgramConstraints | None,
-) -> Plan | Rejected | NoCandidate:
-    """Select a build for a request without explaining a failure."""
+    program_constraints: ProgramConstraints | None = None,
+) -> PlanContext:
+    """Parse a request for a machine, with the arguments of ``choose``."""
     demand = parse_request(request, catalog, machine)
-    rules = create_rules(
-        machine, catalog, {backend.kind for backend in demand.backends}
-    )
-    context = PlanContext(
+    kinds = {backend.kind for backend in demand.backends}
+    rules = create_rules(machine, catalog, kinds)
+    return PlanContext(
         machine,
         demand,
         rules,
         gpus=find_requested_gpus(machine, request.gpus, rules),
         program_constraints=program_constraints,
     )
-    fault = find_machine_fault(context)
-    if fault:
-        return fault
+
+
+def _choose_build(context: PlanContext) -> Plan | Rejected | NoCandidate:
+    """Select a build for the CPU, or for the usable GPUs."""
+    demand = context.demand
+    rules = context.rules
     # Select a requested CPU build even if a GPU is faulty.
     if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
     # macOS has builds only for Apple's GPUs. For any other machine with macOS, select the CPU build.
-    if machine.os == "macos" and rules.kind not in {
+    if context.machine.os == "macos" and rules.kind not in {
         each.backend.kind for each in context.builds
     }:
         if demand.backends:
-            return NoCandidate(context)
+            without_gpus = context.with_gpus_at(())
+            builds = [evaluate_build(one, without_gpus) for one in context.builds]
+            return NoCandidate(context, builds)
         return _choose_cpu(
             context, Reason("macos", "macOS has no CUDA; its build uses MPS")
         )
@@ -139,10 +132,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     ]
     evaluated = [evaluate_build(build, context) for build in builds]
     candidates = [each for each in evaluated if each.reason is None]
-    served = select_gpus({each.supported_gpus for each in candidates}, context)
-    compatible = sort_best_first(
-        [each for each in candidates if each.supported_gpus == served], context
-    )
+    compatible = select_candidates(candidates, context)
     best = find_allowed_candidate(compatible, context)
     if best is None:
         return NoCandidate(context, [each for each in evaluated if each.reason])
@@ -161,12 +151,12 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
         choice=_create_choice(best, context),
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
         reasons=tuple(
-            list_selection_reasons(best, compatible, candidates, others, context)
+            list_selection_reasons(best, compatible, evaluated, others, context)
         ),
         rejected=list_rejections(others),
         warnings=(
             *excluded,
-            *list_gpu_warnings(best.build, context.with_gpus_at(served)),
+            *list_gpu_warnings(best.build, context.with_gpus_at(best.supported_gpus)),
         ),
         runnable=tuple(each.build for each in compatible),
     )
@@ -183,18 +173,15 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     if not demand.backends:
         codes.discard("no-companion")
     # An exact version such as 2.9.1+cpu is never replaced by a GPU build.
+    others: list[EvaluatedBuild] = []
     if not (candidates or demand.is_labeled) and codes <= _WITHOUT_CPU_BUILD:
-        request = replace(demand.request, allowed_backends=None)
-        demand = replace(demand, backends=frozenset(), request=request)
-        without_gpus = replace(without_gpus, demand=demand)
-        evaluated = [evaluate_build(build, without_gpus) for build in context.builds]
-        candidates = [
-            each
-            for each in evaluated
-            if each.reason is None and each.build.on_default_index
-        ]
+        options = [one for one in demand.limits if "backend" in one.field]
+        others = [each for each in evaluated if each.build.on_default_index]
+        candidates = _select_runnable(others, options, without_gpus)
     best = find_allowed_candidate(candidates, context)
     if best is None:
+        if not _select_runnable(for_cpu, demand.limits, without_gpus):
+            for_cpu += others
         return NoCandidate(context, for_cpu)
     considered = {each.build for each in (*for_cpu, *candidates)}
     evaluated = [
@@ -212,6 +199,17 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         warnings=tuple(list_cpu_warnings(best.build, why, context)),
         runnable=tuple(each.build for each in candidates),
     )
+
+
+def _select_runnable(
+    builds: Iterable[EvaluatedBuild], limits: Collection[Limit], context: PlanContext
+) -> list[EvaluatedBuild]:
+    """Return the builds that are compatible without some limits."""
+    return [
+        each
+        for each in builds
+        if can_run_without(list_obstacles(each, context), limits)
+    ]
 
 
 def _create_choice(best: EvaluatedBuild, context: PlanContext) -> Choice:

@@ -49,10 +49,15 @@ class Companions(Value):
                 )
         return None
 
-    def find_pythons(self, build: Build) -> tuple[str, ...]:
-        """Return Python versions that a build and all companions support."""
+    def find_pythons(self, build: Build, *only: Requirement) -> tuple[str, ...]:
+        """Return Python versions that a build and its companions support.
+
+        Args:
+            build: The build.
+            only: The companions to consider. By default, all requested ones.
+        """
         pythons = build.pythons
-        for requirement in self.requirements:
+        for requirement in only or self.requirements:
             versions = self.find_requested_versions(build, requirement) or ()
             wheels = [
                 self._find_wheels(requirement.name, version) for version in versions

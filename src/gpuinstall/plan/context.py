@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
-from gpuinstall.plan.demand import Demand, prefer_python
+from gpuinstall.plan.demand import Demand, Limit, prefer_python
 from gpuinstall.plan.values import ProgramConstraints
 
 if TYPE_CHECKING:
@@ -87,10 +88,15 @@ class PlanContext(Value, eq=False):
                     cuda_names.setdefault(requirement.text, rows[name])
         return cuda_names
 
-    def compatible_pythons(self, build: Build) -> list[str]:
+    def rejects_cuda(self, limit: Limit, build: Build) -> bool:
+        """Return whether a limit requires another CUDA than a build."""
+        name = self.cuda_names.get(limit.requirement.text)
+        return bool(name and build.toolkit and name.major != build.toolkit[0])
+
+    def compatible_pythons(self, build: Build, *only: Requirement) -> list[str]:
         """Return requested Python versions that a build supports."""
         is_requested = self.demand.pythons.__contains__
-        return list(filter(is_requested, self.companions.find_pythons(build)))
+        return list(filter(is_requested, self.companions.find_pythons(build, *only)))
 
     def select_python(self, build: Build) -> str:
         """Return the Python version for a build and its companions, or "".

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import make_command
+from gpuinstall.base.advice import Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
+    INSTALLED,
+    NO_ORIGIN,
     Requirement,
+    TextOrigin,
     marker_environment,
     parse_specifier,
     requirement_names,
@@ -23,15 +26,61 @@ from gpuinstall.plan.python import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from packaging.specifiers import SpecifierSet
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog.catalog import Catalog
 
-_PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
+KNOWN_PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 """The Python versions that a request can include, newest first."""
+
+
+class Limit(Value):
+    """A requirement, constraint, or option that can exclude torch builds."""
+
+    text: str
+    """The requirement as written, or a description such as ``Python 3.12``."""
+
+    requirement: Requirement = ANY_TORCH
+    """The requirement without local versions (see ``backends``)."""
+
+    field: str = ""
+    """The name of the request field. Empty: a requirement or constraint."""
+
+    backends: frozenset[Backend] = frozenset()
+    origin: TextOrigin = NO_ORIGIN
+
+    def __str__(self) -> str:
+        place = "" if self.is_typed else str(self.origin)
+        return f"{self.text} ({place})" if place else self.text
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the limit is an argument of the command."""
+        if self.field:
+            return self.origin.file.startswith("--")
+        return not (self.origin.is_in_file or self.origin == INSTALLED)
+
+    @property
+    def package(self) -> str:
+        """The name of the required package. Empty: an option."""
+        return "" if self.field else self.requirement.name
+
+    def suggest_removal(self, note: str, *others: str) -> Hint:
+        """Return a hint to remove the limit, or to replace it.
+
+        Args:
+            note: The effect.
+            others: The words of the command that replace it.
+        """
+        if self.is_typed:
+            removed = self.origin.file.split() if self.field else [self.text]
+            return make_change(*others, note=note, without=removed)
+        if others:
+            return f"Write {others[0]} instead of {self}: {note}"
+        return f"Omit {self}: {note}"
 
 
 class Demand(Value, eq=False):
@@ -48,6 +97,9 @@ class Demand(Value, eq=False):
 
     others: tuple[Requirement, ...]
     """The requirements outside the torch family."""
+
+    limits: tuple[Limit, ...]
+    """The requirements and options that can exclude torch builds."""
 
     backends: frozenset[Backend]
     is_labeled: bool
@@ -101,7 +153,7 @@ def create_marker_values(
     """
     pythons = _list_requested_pythons(request)
     to_try = _list_pythons_to_try(request, machine)
-    python = prefer_python(pythons or _PYTHONS, to_try, catalog.settled_python)
+    python = prefer_python(pythons or KNOWN_PYTHONS, to_try, catalog.settled_python)
     release = find_release(python, request, machine)
     return marker_environment(machine.os, machine.arch, release)
 
@@ -109,9 +161,9 @@ def create_marker_values(
 def _list_requested_pythons(request: Request) -> list[str]:
     """Return the Python versions that a request allows, newest first."""
     if not request.python:
-        return [*_PYTHONS]
+        return [*KNOWN_PYTHONS]
     requested = parse_requested_python(request.python)
-    return [python for python in _PYTHONS if allows_python(requested, python)]
+    return [python for python in KNOWN_PYTHONS if allows_python(requested, python)]
 
 
 def _list_pythons_to_try(request: Request, machine: Machine) -> tuple[str, ...]:
@@ -141,33 +193,57 @@ def parse_request(request: Request, catalog: Catalog, machine: Machine) -> Deman
         if constraint.name in family and (constraint.name in names or constraint.url)
     ]
     markers = create_marker_values(request, machine, catalog)
-    labels = []
     companions: dict[str, Requirement] = {}
+    limits = []
     others = []
     for requirement in requirements:
+        text = requirement.written or requirement.text
         if requirement.name not in family:
             others.append(requirement)
+            limits.append(Limit(text, requirement, origin=requirement.origin))
         elif requirement.applies_in(markers):
-            public, own_labels = _split_labels(requirement)
-            labels += own_labels
+            public, labels = _split_labels(requirement)
+            backends = _parse_backends(*labels)
+            limits.append(
+                Limit(text, public, backends=backends, origin=requirement.origin)
+            )
             earlier = companions.get(public.name)
             companions[public.name] = (
                 earlier.combine_with(public) if earlier else public
             )
+    is_labeled = any(limit.backends for limit in limits)
+    limits += _list_options(request)
     return Demand(
         request,
         torch_requirement=replace(companions.pop("torch", ANY_TORCH), marker=None),
         family=companions,
         others=tuple(others),
-        backends=frozenset(
-            map(_parse_backend, filter(None, (request.backend, *labels)))
-        ),
-        is_labeled=bool(labels),
+        limits=tuple(limits),
+        backends=frozenset().union(*(limit.backends for limit in limits)),
+        is_labeled=is_labeled,
         pythons=frozenset(_list_requested_pythons(request)),
         pythons_to_try=_list_pythons_to_try(request, machine),
         markers=markers,
         preferred_backend=known_backend(request.preferred_backend),
     )
+
+
+def _list_options(request: Request) -> Iterator[Limit]:
+    """Yield the options of a request that can exclude torch builds."""
+    python, backend = request.python, request.backend
+    if python:
+        origin = request.places.get(python, NO_ORIGIN)
+        yield Limit(f"Python {python}", field="python", origin=origin)
+    if backend:
+        yield Limit(
+            f"backend {backend}",
+            field="backend",
+            backends=_parse_backends(backend),
+            origin=request.places.get(backend, NO_ORIGIN),
+        )
+    if request.allowed_backends is not None:
+        tags = ", ".join(request.allowed_backends) or "none"
+        yield Limit(f"the allowed backends ({tags})", field="allowed_backends")
 
 
 def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
@@ -193,17 +269,20 @@ def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
     return replace(requirement, clauses=str(specifier)), tags
 
 
-def _parse_backend(tag: str) -> Backend:
-    backend = known_backend(tag)
-    if backend is None:
-        raise UsageError(
-            "backend-malformed",
-            f"{tag!r} is not a backend such as cu126 or cpu",
-            hint=make_command(
-                "plan", "--all", note="lists the builds and their backends"
-            ),
-        )
-    return backend
+def _parse_backends(*tags: str) -> frozenset[Backend]:
+    backends = []
+    for tag in tags:
+        backend = known_backend(tag)
+        if backend is None:
+            raise UsageError(
+                "backend-malformed",
+                f"{tag!r} is not a backend such as cu126 or cpu",
+                hint=make_command(
+                    "plan", "--all", note="lists the builds and their backends"
+                ),
+            )
+        backends.append(backend)
+    return frozenset(backends)
 
 
 def parse_requested_python(text: str) -> SpecifierSet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuinstall.base.advice import Hint, make_change
+from gpuinstall.base.advice import Hint
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
@@ -14,7 +14,6 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Rules
@@ -199,42 +198,19 @@ def _find_vendor_mismatch(context: PlanContext) -> Rejected | None:
     """
     machine = context.machine
     present = [gpu for gpu in machine.gpus if can_select_builds(gpu, machine)]
-    tags = sorted(backend.tag for backend in context.demand.backends)
-    if not present or not tags:
+    limits = [one for one in context.demand.limits if one.backends]
+    if not present or not limits:
         return None
-    request = context.demand.request
-    place = str(request.places.get(request.backend or "", ""))
-    source, change = _find_backend_source(request, place) or (" and ".join(tags), None)
-    reason = Reason(
-        "backend-of-another-maker",
+    source = limits[0]
+    message = (
         f"{source} is for {context.rules.name} GPUs, "
-        f"but this machine has {present[0].label}",
+        f"but this machine has {present[0].label}"
     )
+    others = [source.package] if source.package else []
+    change = source.suggest_removal("selects a build for this machine", *others)
     other = "Describe the target machine with --machine or --gpu"
-    changes = (change, other) if change else (other,)
-    return create_refusal(context, (reason,), changes=changes)
-
-
-def _find_backend_source(request: Request, place: str) -> tuple[str, Hint] | None:
-    """Return the source of a request's backend, and the change that omits it.
-
-    Args:
-        request: The request.
-        place: The option, variable, or file and key of its backend, if any.
-    """
-    note = "selects a build for this machine"
-    if place.startswith("--"):
-        return place, make_change(without=place.split(), note=note)
-    if place:
-        return f"{request.backend} ({place})", f"Remove {place}"
-    for one in request.requirements:
-        if "+" in one.clauses:
-            text = one.written or one.text
-            if one.origin.is_in_file:
-                change = f"Write {one.name} instead of {text} in {one.origin}"
-                return f"{text} ({one.origin})", change
-            return text, make_change(one.name, without=(text,), note=note)
-    return None
+    reason = Reason("backend-of-another-maker", message)
+    return create_refusal(context, (reason,), changes=(change, other))
 
 
 def explain_unsupported_gpu(gpu: Gpu, context: PlanContext) -> Reason:

@@ -16,7 +16,8 @@ from gpuinstall.plan.candidates import (
     create_vendor_key,
     evaluate_build,
     find_closest_build,
-    select_gpus,
+    find_torch_limits,
+    select_candidates,
     sort_best_first,
 )
 from gpuinstall.plan.context import PlanContext
@@ -28,6 +29,7 @@ from gpuinstall.plan.values import (
     PREFERRED_BACKEND_REJECTED,
     PROGRAM_HELD_BACK,
     WITHOUT_GPU,
+    ProgramConstraints,
 )
 
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
@@ -96,7 +98,7 @@ def _explain_preference(
 def list_selection_reasons(
     best: EvaluatedBuild,
     compatible: Sequence[EvaluatedBuild],
-    candidates: Sequence[EvaluatedBuild],
+    evaluated: Sequence[EvaluatedBuild],
     others: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
@@ -105,7 +107,7 @@ def list_selection_reasons(
     Args:
         best: The selected build.
         compatible: The builds that run on the same GPUs as ``best``, best first.
-        candidates: The builds that run on at least one GPU.
+        evaluated: All builds, without the reasons of ``others``.
         others: All builds except the selected one.
         context: The request and its machine.
     """
@@ -116,7 +118,8 @@ def list_selection_reasons(
         )
     yield from list_newest_reasons(best, others, context)
     yield from _explain_backend(best, compatible, others, context)
-    yield from _explain_other_gpus(best, candidates, context)
+    yield from _explain_other_gpus(best, evaluated, context)
+    yield from _explain_pinned_gpus(best, evaluated, context)
 
 
 def list_newest_reasons(
@@ -138,81 +141,49 @@ def list_newest_reasons(
             "learned",
             f"{build.name} was inspected on {build.learned}: {unlisted}",
         )
-    context = context.with_gpus_at(best.supported_gpus)
-    newer = _find_newer_builds(best, others)
+    newer = _find_newer_builds(best, others, context)
     constraints = context.program_constraints
     if constraints and constraints.without == constraints.build.torch:
         # No other package excludes a newer torch that runs.
         newer = [each for each in newer if each.reason_code != HELD_BACK]
-    yield (
-        _find_program_limit(newer, context)
-        or _find_catalog_limit(best, newer, context)
-        or _explain_newest_torch(best, newer, context)
-    )
+    limited = [each.build for each in newer if each.reason_code == HELD_BACK]
+    if constraints and limited:
+        yield _explain_program_limit(constraints, limited[0])
+    else:
+        yield _explain_newest_torch(best, newer, context)
     if constraints:
         for text in constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
-    for other in newer:
-        # If the build has no code for a GPU, a newer driver does not help.
-        if other.reason_code == "driver-too-old" and other.missing_code is None:
-            driver = context.rules.format_required_driver(other.build)
-            yield Reason(
-                "newer-driver", f"torch {other.build.torch} would need {driver}"
-            )
-            break
 
 
 def _find_newer_builds(
-    best: EvaluatedBuild, others: Iterable[EvaluatedBuild]
+    best: EvaluatedBuild, others: Iterable[EvaluatedBuild], context: PlanContext
 ) -> list[EvaluatedBuild]:
     """Return builds of newer torch versions for the GPUs of ``best``."""
+    rules = context.rules
     newer = []
     for each in others:
         if each.build.torch > best.build.torch:
             code = tuple(each.gpu_code[position] for position in best.supported_gpus)
-            newer.append(replace(each, gpu_code=code))
+            own = replace(each, gpu_code=code)
+            # If the build has no code for a GPU, a newer driver does not help.
+            is_machine = own.reason_code in {*rules.code_reasons, *rules.driver_reasons}
+            if is_machine and not each.build.unread:
+                own = replace(own, reason=own.missing_code or own.reason)
+            newer.append(own)
     return newer
 
 
-def _find_program_limit(
-    newer: Sequence[EvaluatedBuild], context: PlanContext
-) -> Reason | None:
-    """Return a reason if other packages exclude a newer torch.
-
-    Args:
-        newer: The builds of newer torch versions, newest first.
-        context: The request and its machine.
-    """
-    constraints = context.program_constraints
-    limited = [each.build for each in newer if each.reason_code == HELD_BACK]
-    if not constraints or not limited:
-        return None
-    newest = f"torch {constraints.without or limited[0].torch} would run here"
-    message = constraints.why or newest
+def _explain_program_limit(constraints: ProgramConstraints, newer: Build) -> Reason:
+    """Explain which package excludes a newer torch."""
+    message = f"torch {constraints.without or newer.torch} would run here"
     if constraints.limited_by:
-        newest = f"without {constraints.limited_by}, {newest}"
-        message = f"{constraints.why}; {newest}" if constraints.why else newest
+        message = f"without {constraints.limited_by}, {message}"
+        if constraints.why:
+            message = f"{constraints.why}; {message}"
+    elif constraints.why:
+        message = constraints.why
     return Reason(HELD_BACK, message)
-
-
-def _find_catalog_limit(
-    best: EvaluatedBuild,
-    newer: Sequence[EvaluatedBuild],
-    context: PlanContext,
-) -> Reason | None:
-    """Return a reason if a newer torch is not in the catalog.
-
-    Args:
-        best: The selected build.
-        newer: The builds of newer torch versions, newest first.
-        context: The request and its machine.
-    """
-    for each in newer:
-        if each.reason_code == "not-in-catalogue":
-            newest = f"{best.build.torch} is the newest torch in the catalog"
-            also = f"an index also lists {each.build.name}"
-            return Reason("newest-known", f"{newest} of {context.catalog.date}; {also}")
-    return None
 
 
 def _explain_newest_torch(
@@ -222,96 +193,30 @@ def _explain_newest_torch(
 ) -> Reason:
     """Explain why no newer torch is selected.
 
-    The reason mentions the driver if a newer torch would run with another driver. Otherwise, it mentions the GPU
-    architecture.
-
     Args:
         best: The selected build.
         newer: The builds of newer torch versions, newest first.
-        context: The request and its machine, with the GPUs of ``best``.
+        context: The request and its machine.
     """
     rules = context.rules
-    available = [each for each in newer if each.reason_code not in UNAVAILABLE]
-    coded = [
-        each for each in available if each.build.unread or _has_code(each, context)
-    ]
-    running = [each for each in coded if _runs_on_all_gpus(each, context)]
-    uncoded = [each for each in available if each not in coded]
+    build = best.build
+    nearest = find_closest_build(newer, rules)
+    if nearest is None or nearest.reason is None:
+        newest = f"{build.torch} is the newest known torch"
+        if build.backend.kind == rules.kind and build.torch < context.builds[0].torch:
+            newest += f" with a build for {rules.name} GPUs"
+        return Reason("newest-torch", newest)
+    code = nearest.reason_code
+    why = nearest.format_rejection(rules)
+    if code in _EXCLUDED_BY_REQUEST:
+        why = nearest.reason.message
     is_reachable = all(each.reason_code != "unreachable" for each in newer)
     where = "" if is_reachable else " in the reachable sources"
-    for nearest in (running, coded, uncoded):
-        requested = [
-            each for each in nearest if each.reason_code not in _EXCLUDED_BY_REQUEST
-        ]
-        obstacle = find_closest_build(requested, rules)
-        if obstacle:
-            break
-    else:
-        if not is_reachable:
-            newest = f"{best.build.torch} is the newest {_format_requested(newer)}torch"
-            return Reason("newest-reachable", f"{newest}{where}")
-        return _find_request_limit(best, newer, context)
-    if nearest is uncoded:
-        obstacle = replace(obstacle, reason=obstacle.missing_code)
-        if obstacle.reason_code == "no-code":
-            newest = f"the newest {_format_requested(coded)}torch{where} with code for {_format_chips(context)}"
-            lack = rules.describe_missing_code(obstacle.build, context.gpus)
-            return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
-    elif obstacle.reason_code in rules.driver_reasons:
-        newest = (
-            f"{best.build.torch} is the newest {_format_requested(running)}torch{where}"
-        )
-        # The driver supports a newer build, but that build has no code for the GPU architecture.
-        if any(rules.find_driver_rejection(each.build) is None for each in uncoded):
-            newest += f" with code for {_format_chips(context)}"
-        return Reason("newest-for-driver", f"{newest} that {rules.driver} supports")
-    newest = f"{best.build.torch} is the newest that fits; {obstacle.rejection_text}"
-    return Reason(f"{NEWEST_BUT}{obstacle.reason_code}", newest)
-
-
-def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
-    """Return whether every GPU could run a build with another driver."""
-    reasons = [code.code for code in evaluated.gpu_code if isinstance(code, Reason)]
-    return set(reasons).issubset(context.rules.driver_reasons)
-
-
-def _runs_on_all_gpus(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
-    """Return whether every GPU can run a build with this driver."""
-    if evaluated.missing_code:
-        return False
-    # Without a GPU, the driver does not matter.
-    return not (context.gpus and context.rules.find_driver_rejection(evaluated.build))
-
-
-def _format_requested(newer: Iterable[EvaluatedBuild]) -> str:
-    """Return ``"requested "`` if the request excludes a newer torch."""
-    codes = {each.reason_code for each in newer}
-    return "requested " if codes & _EXCLUDED_BY_REQUEST else ""
-
-
-def _format_chips(context: PlanContext) -> str:
-    gpus = sorted(context.gpus, key=context.rules.rank)
-    chips = [gpu.code_name or gpu.label for gpu in gpus]
-    return " and ".join(dict.fromkeys(chips))
-
-
-def _find_request_limit(
-    best: EvaluatedBuild,
-    newer: Sequence[EvaluatedBuild],
-    context: PlanContext,
-) -> Reason:
-    torch = best.build.torch
-    kind = best.build.backend.kind
-    newest = f"{torch} is the newest known torch"
-    limits = _EXCLUDED_BY_REQUEST & {each.reason_code for each in newer}
-    if limits == {"other-backend"}:
-        newest = f"{torch} is the newest torch that has a {best.build.backend} build"
-    elif limits:
-        newest = f"{torch} is the newest torch that was requested"
-    is_elsewhere = any(build.torch > torch for build in context.builds)
-    if not newer and is_elsewhere and kind == context.rules.kind:
-        newest += f" with a build for {context.rules.name} GPUs"
-    return Reason("newest-torch", newest)
+    is_expected = code in UNAVAILABLE or code in _EXCLUDED_BY_REQUEST
+    return Reason(
+        "newest-torch" if is_expected else f"{NEWEST_BUT}{code}",
+        f"{build.torch} is the newest{where} that fits; {why}",
+    )
 
 
 def _explain_backend(
@@ -335,7 +240,7 @@ def _explain_backend(
             is_preferred = sort_best_first([best, each], context)[0] is each
             is_rejected = is_preferred and each.reason_code == "no-companion"
             code = PREFERRED_BACKEND_REJECTED if is_rejected else "backend"
-            yield Reason(code, f"not {each.rejection_text}")
+            yield Reason(code, f"not {each.format_rejection(context.rules)}")
             return
     for rival in compatible:
         if rival is not best and rival.build.torch == torch:
@@ -348,32 +253,61 @@ def _explain_backend(
 
 def _explain_other_gpus(
     best: EvaluatedBuild,
-    candidates: Sequence[EvaluatedBuild],
+    evaluated: Iterable[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
     """Yield the best build for GPUs that the selected build does not support.
 
     Args:
         best: The selected build.
-        candidates: The builds that run on at least one GPU.
+        evaluated: All builds.
         context: The request and its machine, including all GPUs.
     """
     others = [
         each
-        for each in candidates
-        if not {*each.supported_gpus} <= {*best.supported_gpus}
+        for each in evaluated
+        if not each.reason and not {*each.supported_gpus} <= {*best.supported_gpus}
     ]
-    if not others:
-        return
-    served = select_gpus([each.supported_gpus for each in others], context)
-    other = context.with_gpus_at(served)
-    indices = ",".join(str(gpu.index) for gpu in other.gpus)
-    serving = [each for each in others if {*served} <= {*each.supported_gpus}]
-    build = sort_best_first(serving, context)[0].build
-    would_select = (
-        f"--gpus {indices} ({other.gpu_names}) would select torch {build.name}"
-    )
-    yield Reason("other-choice", would_select)
+    if others:
+        other = select_candidates(others, context)[0]
+        gpus = context.with_gpus_at(other.supported_gpus)
+        indices = ",".join(str(gpu.index) for gpu in gpus.gpus)
+        message = (
+            f"--gpus {indices} ({gpus.gpu_names}) would select torch {other.build.name}"
+        )
+        yield Reason("other-choice", message)
+
+
+def _explain_pinned_gpus(
+    best: EvaluatedBuild,
+    evaluated: Iterable[EvaluatedBuild],
+    context: PlanContext,
+) -> Iterator[Reason]:
+    """Yield the torch that runs on more GPUs than the requested version.
+
+    Args:
+        best: The selected build.
+        evaluated: All builds.
+        context: The request and its machine, including all GPUs.
+    """
+    others = {
+        each: limits[0]
+        for each in evaluated
+        if {*each.supported_gpus} > {*best.supported_gpus}
+        and (limits := find_torch_limits(each, context))
+    }
+    if others:
+        other = select_candidates([*others], context)[0]
+        is_for_all = len(other.supported_gpus) == len(context.gpus)
+        count = "all" if is_for_all and not context.excluded_gpus else "more"
+        indices = ",".join(
+            str(gpu.index) for gpu in context.with_gpus_at(best.supported_gpus).gpus
+        )
+        message = (
+            f"torch {other.build.name} runs on {count} GPUs, but {others[other]} "
+            f"excludes it; --gpus {indices} selects only the supported ones"
+        )
+        yield Reason("other-choice", message)
 
 
 def list_gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:

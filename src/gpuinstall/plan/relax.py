@@ -50,9 +50,6 @@ def find_nearest_request(
         torch version satisfies its other requirements.
     """
     limits = list_version_limits(request)
-    paired = [limit for limit in limits if limit.name in PAIRED]
-    if not paired:
-        return None
     of_torch = [limit for limit in limits if limit.name == "torch"]
     tied = [
         limit
@@ -69,9 +66,7 @@ def find_nearest_request(
         relaxed = _create_request_for_torch(request, torch, dropped, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
-    for torch in sort_by_distance(
-        catalog.releases, _find_requested_minors(catalog.releases, paired)
-    ):
+    for torch in list_nearest_torches(request, catalog):
         relaxed = create_request(torch, tied)
         if relaxed is None:
             continue
@@ -90,6 +85,19 @@ def find_nearest_request(
             relaxed, torch=str(torch), dropped_requirements=tuple(dropped_requirements)
         )
     return None
+
+
+def list_nearest_torches(request: Request, catalog: Catalog) -> list[Version]:
+    """Return torch releases by their distance from the requested versions.
+
+    Returns:
+        The releases, nearest first. Empty if the request does not limit torch.
+    """
+    paired = [one for one in list_version_limits(request) if one.name in PAIRED]
+    if not paired:
+        return []
+    releases = catalog.releases
+    return sort_by_distance(releases, _find_requested_minors(releases, paired))
 
 
 def list_version_limits(request: Request) -> list[Requirement]:

@@ -21,6 +21,9 @@ _ABSENT = {
     "failed": "a kernel failed on this machine with the same GPU code or CUDA",
 }
 
+REQUEST_REASONS = ("other-torch", "other-backend", "other-cuda", "not-allowed")
+"""Reason codes for builds that the request excludes."""
+
 UNAVAILABLE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
 """Reason codes for builds that are unavailable or not inspected."""
 
@@ -103,9 +106,10 @@ def require_python(build: Build, context: PlanContext) -> Reason | None:
 
 def require_available_python(build: Build, context: PlanContext) -> Reason | None:
     """Reject a build if no supported Python version is available."""
-    if context.select_python(build):
+    compatible = context.compatible_pythons(build)
+    if not compatible or context.select_python(build):
         return None
-    required = format_python_range(context.compatible_pythons(build))
+    required = format_python_range(compatible)
     names = ", ".join(dict.fromkeys(list_installed_pythons(context.machine))) or "none"
     message = (
         f"it requires Python {required}; installed: {names}, and no other is available"

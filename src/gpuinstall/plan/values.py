@@ -41,8 +41,6 @@ INSTALL_REASONS = frozenset(
         PROGRAM_HELD_BACK,
         PREFERRED_BACKEND_REJECTED,
         WITHOUT_GPU,
-        "newest-for-driver",
-        "newest-with-code",
         "other-choice",
     }
 )

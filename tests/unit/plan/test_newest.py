@@ -74,7 +74,7 @@ def best_with_any_driver(asked, request):
 
 
 def test_reason_mentions_driver_only_if_newer_driver_helps():
-    named = saying("newest-for-driver")
+    named = saying("newest-but-driver-too-old")
     false = [
         plan.reasons[0].message
         for asked, request, plan in named
@@ -85,46 +85,34 @@ def test_reason_mentions_driver_only_if_newer_driver_helps():
     assert false == []
 
 
-def test_driver_limit_reason_mentions_newest_torch():
-    named = [
-        answer
-        for answer in saying("newest-for-driver")
-        if "requested" not in answer[2].reasons[0].message
-    ]
+def test_reason_mentions_gpu_only_if_no_driver_helps():
+    named = saying("newest-but-no-code")
     false = [
         plan.reasons[0].message
-        for asked, _, plan in named
-        if torch(choose(asked, Request(), frozen_catalog())) > torch(plan)
+        for asked, request, plan in named
+        if best_with_any_driver(undriven(asked), request) > torch(plan)
     ]
 
+    assert len(named) > 10
     assert false == []
 
 
-def test_reason_mentions_gpu_only_if_no_driver_helps():
-    named = saying("newest-with-code")
-    plain = [
-        answer for answer in named if "requested" not in answer[2].reasons[0].message
+def test_newest_known_torch_is_newest_in_catalog():
+    named = [
+        answer
+        for answer in saying("newest-torch")
+        if answer[2].reasons[0].message.endswith("known torch")
     ]
 
-    assert len(plain) > 10
-    for asked, _, plan in plain:
-        assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), (
-            plan.reasons[0].message
-        )
-
-
-def test_plan_reason_mentions_newest_known_torch():
-    for asked, _, plan in saying("newest-torch"):
-        if plan.reasons[0].message.endswith("newest torch"):
-            known = frozen_catalog().builds_for(asked.os, asked.arch)
-            assert torch(plan) == max(
-                build.torch for build in known if build.absent != "unverified"
-            )
+    assert len(named) > 10
+    for asked, _, plan in named:
+        known = frozen_catalog().builds_for(asked.os, asked.arch)
+        assert torch(plan) == max(build.torch for build in known if not build.absent)
 
 
 def test_reported_missing_gpu_code_is_absent_from_build():
-    for asked, _, plan in saying("newest-with-code"):
-        name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
+    for asked, _, plan in saying("newest-but-no-code"):
+        name = plan.reasons[0].message.split("; ")[1].split(":")[0]
         build = next(
             each
             for each in frozen_catalog().builds_for(asked.os, asked.arch)

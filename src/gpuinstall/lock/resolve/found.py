@@ -97,5 +97,8 @@ class Refused(Value):
     is_listed: bool = False
     """Whether PyTorch's index has the unlisted package for another Python."""
 
-    for_glibc: IncompatibleWheel | None = None
-    """The wheel for a newer glibc of a package whose build failed, if any."""
+    incompatible: IncompatibleWheel | None = None
+    """The release with wheels for the nearest newer glibc or other Python.
+
+    Its package is the one of uv's conflict, or one whose build failed.
+    """

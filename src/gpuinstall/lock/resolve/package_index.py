@@ -24,7 +24,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.text import matches
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, parse_public_version
+from gpuinstall.base.versions import CPU, parse_public_version, version_key
 from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
@@ -44,7 +44,7 @@ from gpuinstall.catalog.pages import (
 from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.conflict import Conflict
+from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
 from gpuinstall.lock.uv.edges import UvLog
 from gpuinstall.lock.uv.project import (
     ResolverProject,
@@ -52,6 +52,7 @@ from gpuinstall.lock.uv.project import (
     UvLock,
     resolve_project,
 )
+from gpuinstall.plan.demand import KNOWN_PYTHONS
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import Page
 from gpuinstall.wheels.learned.reader import make_reader
@@ -514,6 +515,33 @@ class PackageIndex:
             and self._is_allowed(wheel, limits)
         ]
         return min(following, key=lambda wheel: wheel.version, default=None)
+
+    def find_wheel_for_other_python(
+        self, package: str, demands: Sequence[Requirement]
+    ) -> IncompatibleWheel | None:
+        """Return the release with wheels for the nearest other Python.
+
+        Args:
+            package: The package.
+            demands: The requirements of other packages.
+        """
+        page = self.session.find_page_if_reachable(package)
+        limits = [*self.resolver_input.find_limits(package), *demands]
+        wheels = [
+            wheel
+            for wheel in (parse_page(page) if page else ())
+            if self._is_allowed(wheel, limits)
+        ]
+        minor = version_key(self.resolver_input.python)[1]
+        for python in sorted(
+            KNOWN_PYTHONS, key=lambda one: abs(version_key(one)[1] - minor)
+        ):
+            tags = set(self.resolver_input.target.tags(python))
+            fitting = [wheel.version for wheel in wheels if tags & wheel.tags]
+            if fitting:
+                newest = str(max(fitting))
+                return IncompatibleWheel(package, newest, python=python)
+        return None
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

@@ -49,10 +49,12 @@ def explain_refusal(refused: Refused) -> Conflict:
         conflict.error.fixes = ("Use another --python, or request another version",)
     if refused.known.is_empty and not refused.resolver_input.bounds:
         for failure in refused.known.unbuildable.values():
-            if not refused.for_glibc:
+            if not refused.incompatible:
                 raise failure
             package = find_failed_package(failure)
-            return _create_glibc_conflict(package, refused.for_glibc, refused, failure)
+            return _create_glibc_conflict(
+                package, refused.incompatible, refused, failure
+            )
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
     facts = find_deciding_facts(conflict, refused.known)
@@ -191,8 +193,8 @@ def _explain_added_torch(refused: Refused) -> Conflict | None:
 
 def _explain_by_wheels(refused: Refused) -> Conflict | None:
     """Return a conflict if Python or glibc excludes a package's wheels."""
-    wheel = refused.conflict.incompatible
-    if wheel is None:
+    wheel = refused.incompatible
+    if wheel is None or not refused.conflict.incompatible:
         return None
     if wheel.glibc:
         return _create_glibc_conflict(wheel.package, wheel, refused)

@@ -354,17 +354,33 @@ class Resolver:
             refused,
             is_listed=bool(is_listed) and not self.session.sources.uv.exclude_newer,
         )
+        wheel = refused.conflict.incompatible
+        if wheel:
+            wheel = self._find_nearest_wheel(wheel, refused)
         for failure in refused.known.unbuildable.values():
             package = find_failed_package(failure)
             newest = next(iter(self.index.find_releases(package)), None)
             demand = Requirement.of(package, f">{newest}" if newest else "")
-            wheel = self.index.find_wheel_for_newer_glibc(
-                package, Version("0"), [demand]
-            )
-            if wheel:
-                one = IncompatibleWheel(package, str(wheel.version), _find_glibc(wheel))
-                return replace(refused, for_glibc=one)
-        return refused
+            one = self.index.find_wheel_for_newer_glibc(package, Version("0"), [demand])
+            if one and not wheel:
+                wheel = _create_glibc_wheel(one)
+        return replace(refused, incompatible=wheel)
+
+    def _find_nearest_wheel(
+        self, reported: IncompatibleWheel, refused: Refused
+    ) -> IncompatibleWheel:
+        """Return the release with the nearest glibc or Python, or uv's."""
+        package = reported.package
+        demands = [
+            one
+            for dependencies in refused.log.edges.values()
+            for one in dependencies
+            if one.name == package
+        ]
+        if reported.python:
+            return self.index.find_wheel_for_other_python(package, demands) or reported
+        wheel = self.index.find_wheel_for_newer_glibc(package, Version("0"), demands)
+        return _create_glibc_wheel(wheel) if wheel else reported
 
     def _find_newest_companions(self, answer: UvResolution) -> dict[str, Newest]:
         """Return the latest companions, unless ``--relax`` explains them."""
@@ -428,6 +444,10 @@ def _list_attempts(behind: Mapping[str, Version]) -> Iterator[Mapping[str, Versi
 
 def _is_older(selected: Version | None, newest: Version) -> bool:
     return selected is None or selected < newest
+
+
+def _create_glibc_wheel(wheel: Wheel) -> IncompatibleWheel:
+    return IncompatibleWheel(wheel.package, str(wheel.version), _find_glibc(wheel))
 
 
 def _find_glibc(wheel: Wheel) -> str:

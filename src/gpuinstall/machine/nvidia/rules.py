@@ -218,14 +218,6 @@ class NvidiaRules(Rules):
             return Code(chip.sm, "sass")
         return find_code(build, chip, self._tables, self._cuda)
 
-    def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Return the oldest architecture of a build if a GPU is older."""
-        sass, _ = split_code(build.code)
-        lowest = min(sass, default=None)
-        if lowest and any(chip < lowest.capability for chip in _find_chips(gpus)):
-            return f"begins at {lowest}"
-        return "has none"
-
     def find_no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
         """Return the failure of a GPU that is newer or older than a build."""
         sass, _ = split_code(tuple(code))

@@ -204,7 +204,7 @@ PLACES = {
     ("requirements.txt", "a\x7fb"): r"line 1: 'a\\x7fb' has a line break",
     (
         "pyproject.toml",
-        '[project]\ndependencies = [">1"]',
+        '[project]\nname = "a"\nversion = "1"\ndependencies = [">1"]',
     ): r"malformed: \[project\] dependencies: '>1'",
     (
         "pyproject.toml",
@@ -216,7 +216,7 @@ PLACES = {
     ): r"no group named x, which \[tool.uv\] default-groups selects",
     (
         "pyproject.toml",
-        '[project]\nname = "a"\ndependencies = ["a[b]"]',
+        '[project]\nname = "a"\nversion = "1"\ndependencies = ["a[b]"]',
     ): r"no extra named b, which \[project\] dependencies selects",
 }
 

@@ -177,7 +177,7 @@ def known_readers(folder):
         ),
         "a project": (
             lambda text: declare_project(ProjectFile(parse_pyproject(text))),
-            '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
+            '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
             toml,
         ),
         "a machine": (lambda text: Machine.from_dict(parse_json(text)), MACHINE, toml),

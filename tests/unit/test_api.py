@@ -56,7 +56,9 @@ def test_plan_uses_requirements_of_the_requested_extra(tmp_path, monkeypatch):
 
 
 def test_unknown_extra_for_an_environment_is_rejected(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "app"\n', "utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "app"\nversion = "1"\n', "utf-8"
+    )
     python = tmp_path / "env" / "bin" / "python"
 
     with pytest.raises(UsageError, match=r"pyproject\.toml has no extra named gpu"):

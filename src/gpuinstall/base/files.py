@@ -235,7 +235,10 @@ def read_document(path: Path | str, folder: Path | None) -> str:
             of ``folder``.
         UnicodeDecodeError: The file is not text.
     """
-    return decode_text(read_raw(path, folder))
+    raw = read_raw(path, folder)
+    # TOML is always UTF-8.
+    is_toml = Path(path).suffix == ".toml"
+    return raw.decode("utf-8-sig") if is_toml else decode_text(raw)
 
 
 def decode_text(raw: bytes, errors: str = "strict") -> str:

@@ -88,6 +88,7 @@ _POETRY = {
 PYPROJECT = {
     "project": {
         "name": str,
+        "version": str,
         "requires-python": str,
         "dynamic": _TEXTS,
         "dependencies": _TEXTS,

@@ -10,6 +10,7 @@ from gpuinstall.base.requirement import TextOrigin
 SETTINGS = """
 [project]
 name = "thing"
+version = "1"
 requires-python = ">=3.10,<3.13"
 
 [tool.gpuinstall]

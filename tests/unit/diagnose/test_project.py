@@ -54,7 +54,10 @@ def test_uv_project_without_a_source_is_reported(tmp_path):
         (UV, "2.11.0"),
         (UV, "2.11.0+cpu"),
         (UV, None),
-        ('[project]\nname = "app"\ndependencies = ["torchmetrics"]\n', "2.11.0+cu126"),
+        (
+            '[project]\nname = "app"\nversion = "1"\ndependencies = ["torchmetrics"]\n',
+            "2.11.0+cu126",
+        ),
         ("", "2.11.0+cu126"),
         ("not = [toml", "2.11.0+cu126"),
         ('project = "no table"', "2.11.0+cu126"),

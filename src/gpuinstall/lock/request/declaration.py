@@ -219,6 +219,7 @@ def read_declaration(
     if isfile(project.path):
         with convert_content_errors(project.path):
             project = ProjectFile.read(project.path, folder, no_sources)
+            project.check()
             if configured:
                 declared = Declaration(listed=project.locate(configured))
             else:

@@ -122,6 +122,25 @@ class ProjectFile(Value):
         """
         return cls.parse(read_requirements_text(path, folder), path, no_sources)
 
+    def check(self) -> None:
+        """Raise ValueError if uv rejects the project or a group name."""
+        project = self.project
+        if not project:
+            return
+        from packaging.version import Version
+
+        dynamic = project.get("dynamic", ())
+        for key in dynamic:
+            if key in project:
+                raise ValueError(f"[project] has {key}, and lists it in dynamic")
+        if "version" in project:
+            Version(project["version"])
+        elif "version" not in dynamic:
+            raise ValueError("[project] has no version")
+        _check_names([project.get("name", "")])
+        _check_names(project.get("optional-dependencies", ()))
+        _check_names(self.groups)
+
     @property
     def project(self) -> Table:
         """The ``[project]`` table."""
@@ -462,6 +481,17 @@ def _locate_requirement(
     unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
     text = _add_marker(unlocated, join_markers(*others))
     yield parse_requirement(text, requirement.origin)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raise ValueError for an invalid name, or two spellings of one name."""
+    seen = set[str]()
+    for name in names:
+        if not re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", name):
+            raise ValueError(f"{name!r} is not a name")
+        if normalize_name(name) in seen:
+            raise ValueError(f"{name} is defined twice")
+        seen.add(normalize_name(name))
 
 
 def join_markers(*markers: str) -> str:

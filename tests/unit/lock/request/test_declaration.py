@@ -20,7 +20,10 @@ from tests.lab.index_text import steps_of
 from tests.lab.own_sources import read_sources
 from tests.lab.parsed import required, written
 
-PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
+PROJECT = (
+    '[project]\nname = "thing"\nversion = "1"\ndependencies = ["torch>=2.9", "numpy"]\n'
+    '[dependency-groups]\ndev = ["pytest"]\n'
+)
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
 CONDA = """\
 name: thing   # as conda writes it
@@ -133,7 +136,7 @@ def test_all_members_without_a_root_project_are_requested(tmp_path):
 
 
 def test_workspace_sources_are_resolved_to_members(tmp_path):
-    project = '[project]\nname = "{}"\ndependencies = ["{}", "six"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
+    project = '[project]\nname = "{}"\nversion = "1"\ndependencies = ["{}", "six"]\n[tool.uv.sources]\n{} = {{workspace=true}}\n'
     members = '[tool.uv.workspace]\nmembers = ["packages/*"]\n'
     root = write(
         tmp_path, pyproject__toml=project.format("app", "Lib_A", "lib-a") + members
@@ -170,9 +173,7 @@ name = "corp"
 url = "https://index.example/simple"
 explicit = true
 """
-    project = (
-        '[project]\nname = "app"\ndependencies = ["torch", "six", "rich", "attrs"]\n'
-    )
+    project = '[project]\nname = "app"\nversion = "1"\ndependencies = ["torch", "six", "rich", "attrs"]\n'
     project += '[tool.uv.sources]\nattrs = { path = "../attrs" }\n'
     for name in "app", "other":
         (tmp_path / name).mkdir()
@@ -192,7 +193,7 @@ explicit = true
 def test_no_sources_applies_to_sources_of_the_root(tmp_path):
     root = '[tool.uv]\nno-sources-package = ["six"]\n[tool.uv.workspace]\nmembers = ["app"]\n'
     six = '[tool.uv.sources]\nsix = { git = "https://git.example/six" }\n'
-    project = '[project]\nname = "app"\ndependencies = ["six"]\n'
+    project = '[project]\nname = "app"\nversion = "1"\ndependencies = ["six"]\n'
     (tmp_path / "app").mkdir()
     write(tmp_path / "app", pyproject__toml=project)
     write(tmp_path, pyproject__toml=root + six)
@@ -250,7 +251,10 @@ def test_symlink_outside_the_project_is_rejected(tmp_path):
 def test_extra_and_group_may_share_a_name(tmp_path):
     extras = 'optional-dependencies = { gpu = ["thing[base]", "rich"], base = ["six"], dev = ["tox"] }\n'
     groups = '[dependency-groups]\ndev = ["pytest"]\n'
-    write(tmp_path, pyproject__toml=f'[project]\nname = "thing"\n{extras}{groups}')
+    write(
+        tmp_path,
+        pyproject__toml=f'[project]\nname = "thing"\nversion = "1"\n{extras}{groups}',
+    )
     read = [
         read_inputs(str(tmp_path / f"pyproject.toml{name}"))
         for name in ("[gpu]", ":dev")
@@ -280,7 +284,7 @@ MALFORMED = (
     '[project]\ndependencies = "idna"\n',
     "[project]\ndependencies = [1]\n",
     '[project]\ndependencies = {six = "1"}\n',
-    '[project]\nname = "thing"\ndependencies = ["thing[test]"]\noptional-dependencies.test = "idna"\n',
+    '[project]\nname = "thing"\nversion = "1"\ndependencies = ["thing[test]"]\noptional-dependencies.test = "idna"\n',
     '[tool.uv]\ndev-dependencies = "idna"\n',
     "[tool.uv]\nconstraint-dependencies = [1]\n",
     '[tool.uv]\ndefault-groups = "dev"\n[dependency-groups]\ndev = []\n',
@@ -289,7 +293,7 @@ MALFORMED = (
     '[dependency-groups]\ndev = [{include-group = "missing"}]\n',
     '[tool.uv]\ndefault-groups = ["missing"]\n',
     '[project]\ndependencies = ["six"]\n[tool.uv.sources]\nsix = {index = "x", marker = []}\n',
-    '[project]\nname = "thing"\ndependencies = ["thing[missing]"]\n',
+    '[project]\nname = "thing"\nversion = "1"\ndependencies = ["thing[missing]"]\n',
     '[tool.poetry.dependencies]\nidna = {version = "*", extras = "all"}\n',
 )
 MALFORMED_CONDA = (

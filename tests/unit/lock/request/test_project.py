@@ -54,7 +54,7 @@ def test_self_referencing_extra_requires_a_build(tmp_path):
 
 
 def test_nested_workspace_members_are_requested(tmp_path):
-    project = '[project]\nname = "{}"\ndependencies = ["{}"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
+    project = '[project]\nname = "{}"\nversion = "1"\ndependencies = ["{}"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
     root = '[tool.uv.workspace]\nmembers = ["*"]\n'
     (tmp_path / "pyproject.toml").write_text(root, "utf-8")
     for name, further in ("a", "b"), ("b", "c"), ("c", "a"):

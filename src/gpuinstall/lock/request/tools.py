@@ -474,7 +474,7 @@ def find_locked_versions(
 ) -> tuple[Constraint, ...]:
     """Return the versions in a uv.lock or poetry.lock for a machine.
 
-    Torch-family versions have no local label. Libraries of torch's build are omitted.
+    Torch-family versions have no local label. Libraries of a locked torch are omitted.
 
     Args:
         lock: The ``uv.lock`` or ``poetry.lock``.
@@ -498,14 +498,14 @@ def find_locked_versions(
             if not (row.get("version") and _has_true_marker(row, markers, parts)):
                 continue
             version = Version(row["version"])
-            if name in catalog.family:
-                versions[name] = version.public
-            elif not catalog.is_tied(name):
-                versions[name] = str(version)
+            is_family = name in catalog.family
+            versions[name] = version.public if is_family else str(version)
+    tied = set(filter(catalog.is_tied, versions)) - catalog.family
+    omitted = tied if "torch" in versions else set()
     origin = TextOrigin(str(lock.path))
     return tuple(
         Constraint.of(name, f"=={versions[name]}").at(origin)
-        for name in sorted(versions)
+        for name in sorted(versions.keys() - omitted)
     )
 
 

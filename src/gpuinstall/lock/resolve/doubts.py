@@ -13,7 +13,7 @@ from gpuinstall.lock.resolve.explain import (
     format_requirers,
     is_warning,
 )
-from gpuinstall.lock.resolve.found import Found
+from gpuinstall.lock.resolve.found import TORCH_ADDED, Found, is_torch_added
 from gpuinstall.lock.resolve.resolver_input import is_library_of_torch
 from gpuinstall.wheels.compatibility import SHARED_FILES, Compatibility
 from gpuinstall.wheels.learned.row import WheelRow
@@ -43,6 +43,7 @@ def find_doubts(found: Found) -> Doubts:
     reasons = [
         *_explain_exclusions(found),
         *filter(is_warning, explain_older(found)),
+        *_explain_added_torch(found),
         *_find_missing_extras(found),
         *(Reason("packages-clash", message) for message in conflicts),
         *_find_doubtful_packages(found),
@@ -71,6 +72,15 @@ def _explain_exclusions(found: Found) -> Iterator[Reason]:
             libraries = " and ".join(fact.requires)
             added = f"added {libraries}, which contains the library"
             yield Reason("library-added", f"{fact.why}; {added}")
+
+
+def _explain_added_torch(found: Found) -> Iterator[Reason]:
+    """Yield that torch is added to a project whose own lock lacks it."""
+    if found.resolver_input.lock_request.request.preferred and is_torch_added(
+        found.resolver_input, found.log, found.answer.versions.items()
+    ):
+        message = "torch is added, although no package of the project requires it"
+        yield Reason(TORCH_ADDED, f"{message}; uv sync installs the project without it")
 
 
 def _find_missing_extras(found: Found) -> Iterator[Reason]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import Build
@@ -102,3 +102,26 @@ class Refused(Value):
 
     Its package is the one of uv's conflict, or one whose build failed.
     """
+
+
+TORCH_ADDED = "torch-added"
+"""The code of messages about the torch that gpuinstall adds to a request."""
+
+
+def is_torch_added(
+    resolver_input: ResolverInput, log: UvLog, releases: Iterable[tuple[str, str]]
+) -> bool:
+    """Return whether neither the request nor a release requires torch.
+
+    Args:
+        resolver_input: The resolver input.
+        log: The dependencies of the releases.
+        releases: The packages and versions.
+    """
+    family = resolver_input.catalog.family
+    requirements = resolver_input.lock_request.request.requirements
+    return family.isdisjoint(requirement_names(requirements)) and not any(
+        "torch" in requirement_names(log.find_dependencies(name, version))
+        for name, version in releases
+        if name not in family
+    )

@@ -38,9 +38,10 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
+from gpuinstall.lock.resolve.found import TORCH_ADDED
 from gpuinstall.lock.resolve.kept_torch import keep_torch
 from gpuinstall.lock.resolve.live_builds import add_live_builds
-from gpuinstall.lock.resolve.refusals import NO_CODE, TORCH_ADDED
+from gpuinstall.lock.resolve.refusals import NO_CODE
 from gpuinstall.lock.resolve.resolver_input import (
     TARGETS_DISAGREE,
     Alternative,

@@ -21,7 +21,7 @@ from gpuinstall.lock.resolve.explain import (
     format_requirers,
     remove_marker,
 )
-from gpuinstall.lock.resolve.found import Refused
+from gpuinstall.lock.resolve.found import TORCH_ADDED, Refused, is_torch_added
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.resolver_input import suggest_request_without
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
@@ -34,8 +34,6 @@ from gpuinstall.machine.protocol import Toolkit
 from gpuinstall.plan import Rejected
 
 NO_CODE = "no-code-in-package"
-TORCH_ADDED = "torch-added"
-"""The error code if only the torch that gpuinstall adds causes a conflict."""
 
 
 def explain_refusal(refused: Refused) -> Conflict:
@@ -163,15 +161,10 @@ def _explain_added_torch(refused: Refused) -> Conflict | None:
     No requested package and no release that uv tried requires torch.
     """
     resolver_input = refused.resolver_input
-    family = resolver_input.catalog.family
-    request = resolver_input.lock_request.request
-    if family & requirement_names(request.requirements):
-        return None
     if not find_mentioned_names(refused.conflict.message, {"torch"}):
         return None
-    for (name, _), dependencies in refused.log.edges.items():
-        if name not in family and "torch" in requirement_names(dependencies):
-            return None
+    if not is_torch_added(resolver_input, refused.log, refused.log.edges):
+        return None
     conflict = refused.conflict
     named = [
         one

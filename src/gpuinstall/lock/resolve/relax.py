@@ -22,7 +22,8 @@ from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.refusals import NO_CODE, TORCH_ADDED
+from gpuinstall.lock.resolve.found import TORCH_ADDED
+from gpuinstall.lock.resolve.refusals import NO_CODE
 from gpuinstall.lock.resolve.resolver_input import (
     PER_TARGET,
     Alternative,

@@ -13,6 +13,7 @@ from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_names
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.lock.resolve.explain import (
     ASSUMED_GLIBC,
@@ -61,6 +62,7 @@ def explain_refusal(refused: Refused) -> Conflict:
     return (
         _explain_added_torch(refused)
         or _explain_by_wheels(refused)
+        or _explain_by_source(refused)
         or _explain_by_plan(refused)
         or _clean(refused)
     )
@@ -219,6 +221,25 @@ def _create_glibc_conflict(
     why = f"{wheel} requires glibc {wheel.glibc}"
     why += f", and {failure.message}" if failure else ""
     return Conflict(NoBuildError(ASSUMED_GLIBC, message, why=why, hint=hint))
+
+
+def _explain_by_source(refused: Refused) -> Conflict | None:
+    """Return a conflict if the sources of torch have only other versions."""
+    for demand in refused.resolver_input.requirements:
+        name = demand.name
+        versions = refused.listed.get(name, ())
+        if not versions or any(map(demand.allows, versions)):
+            continue
+        index = refused.resolver_input.catalog.torch_index
+        latest = sorted(versions, key=Version, reverse=True)
+        error = NoBuildError(
+            "requirements-conflict",
+            f"no source of PyTorch packages ({index}) has a wheel of {demand} for this target",
+            why=f"it has {name} {join_names(latest)}",
+            hint=f"Request one of these versions, or {name} without a version",
+        )
+        return Conflict(error)
+    return None
 
 
 def _explain_by_plan(refused: Refused) -> Conflict | None:

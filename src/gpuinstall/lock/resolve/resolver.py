@@ -390,8 +390,14 @@ class Resolver:
         """Return a refusal with the facts that its explanation needs."""
         unlisted = refused.conflict.unlisted
         is_listed = unlisted and self.index.lists(unlisted)
+        listed = {
+            name: tuple(dict.fromkeys(wheel.version.public for wheel in wheels))
+            for name, wheels in self.index.read_pages().items()
+            if name in self.resolver_input.requested
+        }
         refused = replace(
             refused,
+            listed=listed,
             is_listed=bool(is_listed) and not self.session.sources.uv.exclude_newer,
         )
         wheel = refused.conflict.incompatible

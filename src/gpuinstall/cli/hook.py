@@ -32,7 +32,6 @@ from gpuinstall.base.text import (
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.environments.guard import format_pip_section
-from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import find_user_file, read_pip_option
 
@@ -122,7 +121,7 @@ def _add_hook(
         MachineError: The GPU or driver cannot be used.
         UsageError: The tool would be unable to parse the result.
     """
-    plan = LockRequest(project.machine, Request(), project.catalog).plan
+    plan = project.wants(Request()).plan
     backend = plan.choice.build.backend
     bound = make_torch_constraint(plan, project)
     torch_index = project.catalog.torch_index

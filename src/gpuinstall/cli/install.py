@@ -59,7 +59,7 @@ from gpuinstall.lock.file.fit import list_rejected_locks
 from gpuinstall.lock.file.lock import BUILD_FILES, Lock, Record, compare_requests
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
-from gpuinstall.lock.request.lock_request import create_target_machine
+from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
 from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
@@ -427,8 +427,11 @@ def _prefer_team_versions(request: Request, lock: Lock, project: Project) -> Req
     selected = dict.fromkeys(lock.record.selected_extras, ())
     team = prefer_locked_versions(
         project,
-        replace(request, backend=target.backend, selected=selected),
-        create_target_machine(target, lock.glibc),
+        LockRequest(
+            create_target_machine(target, lock.glibc),
+            replace(request, backend=target.backend, selected=selected),
+            project.catalog,
+        ),
     )
     return replace(request, preferred=team.preferred)
 

@@ -212,9 +212,8 @@ def check_command(options: CommandOptions) -> Outcome:
             lock: Lock, machine: Machine, request: Request
         ) -> Request:
             kept = lock.record.selected_extras
-            return select_extras(
-                project, machine, request, catalog, kept=kept, quiet=True
-            )
+            wanted = LockRequest(machine, request, catalog)
+            return select_extras(project, wanted, kept=kept, quiet=True)
 
         checked = check_locks(
             locks,

@@ -50,9 +50,7 @@ def plan_command(options: CommandOptions) -> Outcome:
             unfinished = describe_unfinished_change(project.paths.venv)
             if unfinished:
                 project.reporter.warn(unfinished)
-        requested = select_extras(
-            project, machine, read_request(project), project.catalog
-        )
+        requested = select_extras(project, project.wants(read_request(project)))
         project.sources.explain_ignored_settings(project.reporter)
         plan = choose_locked_torch(machine, requested, project.catalog)
         if isinstance(plan, Plan):

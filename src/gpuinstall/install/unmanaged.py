@@ -132,9 +132,7 @@ def read_unmanaged(
         packages=read_packages(place.find_packages_folders()),
         python_version=version,
     )
-    request = select_extras(
-        project, project.machine, read_declared_request(project), project.catalog
-    )
+    request = select_extras(project, project.wants(read_declared_request(project)))
     # The compiled companions of torch must match its version.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - requirement_names(request.requirements))

@@ -13,19 +13,17 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.declaration import find_parts
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import TEAM_LOCKS, find_locked_versions
-from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.demand import create_marker_values
+from gpuinstall.plan import Plan, Rejected
 from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.requirement import Constraint
-    from gpuinstall.catalog import Catalog
     from gpuinstall.lock.request.declaration import Declaration
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.request.pyproject import PartContents
     from gpuinstall.project.run import Project
 
@@ -77,28 +75,24 @@ def report_omitted(
 
 
 def list_locked_versions(
-    project: Project, request: Request, machine: Machine
+    project: Project, wanted: LockRequest
 ) -> tuple[Constraint, ...]:
     """Return the locked versions in ``uv.lock`` or ``poetry.lock``."""
     lock = project.contents.project_lock
     if lock is None:
         return ()
-    parts = find_requested_parts(project.contents.declaration, request)
-    markers = create_marker_values(request, machine, project.catalog)
-    return find_locked_versions(lock, markers, parts)
+    parts = find_requested_parts(project.contents.declaration, wanted.request)
+    return find_locked_versions(lock, wanted.markers, parts)
 
 
-def prefer_locked_versions(
-    project: Project, request: Request, machine: Machine
-) -> Request:
+def prefer_locked_versions(project: Project, wanted: LockRequest) -> Request:
     """Return a request that prefers the versions in uv.lock or poetry.lock.
 
     Args:
         project: The project with the lock file.
-        request: The request, whose extras select a fork of uv.lock.
-        machine: The machine that determines the marker values.
+        wanted: The request, whose extras and markers select a fork of uv.lock.
     """
-    preferred = list_locked_versions(project, request, machine)
+    preferred = list_locked_versions(project, wanted)
     releases = set(map(str, preferred))
     # Allow only the locked files of preferred versions.
     sources = format_recorded_sources(
@@ -111,14 +105,12 @@ def prefer_locked_versions(
             ),
         )
     )
-    return replace(request, preferred=preferred, sources=sources)
+    return replace(wanted.request, preferred=preferred, sources=sources)
 
 
 def select_extras(
     project: Project,
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
+    wanted: LockRequest,
     *,
     kept: Collection[str] = (),
     quiet: bool = False,
@@ -127,9 +119,7 @@ def select_extras(
 
     Args:
         project: The project with the extras.
-        machine: The machine to plan for.
-        request: The request of the project.
-        catalog: The catalog of torch builds.
+        wanted: The request of the project, for a machine.
         kept: The names of extras in an existing lock file, preferred if compatible.
         quiet: Whether to suppress reports.
 
@@ -138,23 +128,22 @@ def select_extras(
     """
     declaration = project.contents.declaration
     alternatives = declaration.alternatives
-    if project.settings.only or request.selected or not alternatives:
-        return prefer_locked_versions(project, request, machine)
-    requested = find_requested_parts(declaration, request)
-    whole = choose(machine, request, catalog)
+    if project.settings.only or wanted.request.selected or not alternatives:
+        return prefer_locked_versions(project, wanted)
+    requested = find_requested_parts(declaration, wanted.request)
+    whole = wanted.outcome
     # The resolution of this request reports why no build is compatible.
     if isinstance(whole, Rejected):
-        return request
+        return wanted.request
     for members in alternatives:
         if requested.isdisjoint(one.part for one in members):
-            fitting = _find_compatible_extras(members, request, machine, catalog, whole)
-            selected = _select_best_extra(fitting, request, machine, catalog, kept)
+            fitting = _find_compatible_extras(members, wanted, whole)
+            selected = _select_best_extra(fitting, wanted, kept)
             if selected:
-                environment = create_marker_values(request, machine, catalog)
-                request = _add_extra(selected, request, environment)
+                wanted = _add_extra(selected, wanted)
             if not quiet:
                 _report_selection(selected, members, project.reporter)
-    return prefer_locked_versions(project, request, machine)
+    return prefer_locked_versions(project, wanted)
 
 
 def _report_selection(
@@ -171,19 +160,13 @@ def _report_selection(
 
 
 def _find_compatible_extras(
-    members: Sequence[PartContents],
-    request: Request,
-    machine: Machine,
-    catalog: Catalog,
-    whole: Plan,
+    members: Sequence[PartContents], wanted: LockRequest, whole: Plan
 ) -> dict[PartContents, Plan]:
     """Return the extras that have a compatible build, with their plans.
 
     Args:
         members: The conflicting extras.
-        request: The request without these extras.
-        machine: The machine to plan for.
-        catalog: The catalog of torch builds.
+        wanted: The request without these extras.
         whole: The plan for the request without these extras.
 
     Raises:
@@ -193,50 +176,50 @@ def _find_compatible_extras(
     fitting: dict[PartContents, Plan] = {}
     relaxed: dict[PartContents, Plan] = {}
     reasons = {}
-    environment = create_marker_values(request, machine, catalog)
     for member in members:
-        tag = member.find_backend(environment)
-        if tag and member.is_for_cpu(environment) != is_cpu:
+        tag = member.find_backend(wanted.markers)
+        if tag and member.is_for_cpu(wanted.markers) != is_cpu:
             continue
-        judged = replace(
-            _add_extra(member, request, environment), backend=request.backend or tag
-        )
+        backend = wanted.request.backend or tag
+        judged = _add_extra(member, wanted).with_request_changes(backend=backend)
         plans = fitting
-        outcome = choose(machine, judged, catalog)
+        outcome = judged.outcome
         if isinstance(outcome, Rejected):
             reasons[member.part.name] = outcome.reasons[0].message
             plans = relaxed
-            outcome = _choose_relaxed(machine, judged, catalog) or outcome
+            outcome = _choose_relaxed(judged) or outcome
         if isinstance(outcome, Rejected):
             continue
         kind = outcome.choice.build.backend.kind
         if (outcome.status == "cpu") == is_cpu and member.kind in {"", kind}:
             plans[member] = outcome
-    if request.relax:
+    if wanted.request.relax:
         fitting = fitting or relaxed
     if not (fitting or is_cpu):
-        raise _make_no_extra_error(members, reasons, relaxed, whole, environment)
+        raise _make_no_extra_error(
+            members, reasons, relaxed, plan=whole, markers=wanted.markers
+        )
     return fitting
 
 
-def _choose_relaxed(
-    machine: Machine, request: Request, catalog: Catalog
-) -> Plan | Rejected | None:
+def _choose_relaxed(wanted: LockRequest) -> Plan | Rejected | None:
     """Return the plan that ``--relax`` leads to, or None."""
     from gpuinstall.plan.relax import find_nearest_request  # slow to import
 
-    nearest = find_nearest_request(
-        request, catalog, lambda one: choose(machine, one, catalog)
-    )
-    return choose(machine, nearest.request, catalog) if nearest else None
+    def find_plan(request: Request) -> Plan | Rejected:
+        return replace(wanted, request=request).outcome
+
+    nearest = find_nearest_request(wanted.request, wanted.catalog, find_plan)
+    return find_plan(nearest.request) if nearest else None
 
 
 def _make_no_extra_error(
     members: Sequence[PartContents],
     reasons: Mapping[str, str],
     relaxed: Mapping[PartContents, Plan],
+    *,
     plan: Plan,
-    environment: Mapping[str, str],
+    markers: Mapping[str, str],
 ) -> NoBuildError:
     """Create the error for conflicting extras without a compatible build.
 
@@ -245,10 +228,10 @@ def _make_no_extra_error(
         reasons: The reasons for rejecting each extra, by name.
         relaxed: The extras that ``--relax`` can install, with their plans.
         plan: The plan for the request without these extras.
-        environment: The values of environment markers.
+        markers: The values of environment markers.
     """
     names = ", ".join(one.part.name for one in members)
-    cpu = [one.part for one in members if one.is_for_cpu(environment)]
+    cpu = [one.part for one in members if one.is_for_cpu(markers)]
     fixes = []
     for one, other in relaxed.items():
         note = f"torch {other.choice.build.torch}, the nearest that runs here"
@@ -265,54 +248,47 @@ def _make_no_extra_error(
 
 def _select_best_extra(
     fitting: Mapping[PartContents, Plan],
-    request: Request,
-    machine: Machine,
-    catalog: Catalog,
+    wanted: LockRequest,
     kept: Collection[str],
 ) -> PartContents | None:
     """Return the extra that selects the best torch build.
 
     Args:
         fitting: The compatible extras with their plans.
-        request: The request without these extras.
-        machine: The machine to plan for.
-        catalog: The catalog of torch builds.
+        wanted: The request without these extras.
         kept: The names of extras to prefer.
     """
-    environment = create_marker_values(request, machine, catalog)
     for member in fitting:
         if member.part.path in kept:
             return member
     labeled = {
         member: plan
         for member, plan in fitting.items()
-        if member.find_backend(environment) == request.backend
+        if member.find_backend(wanted.markers) == wanted.request.backend
     }
     fitting = labeled or fitting
     builds = {plan.choice.build for plan in fitting.values()}
-    torch = replace(request, requirements=(ANY_TORCH,), constraints=())
-    among = replace(catalog, builds=tuple(builds))
-    best = choose(machine, torch, among).choice
+    torch = wanted.with_request_changes(requirements=(ANY_TORCH,), constraints=())
+    among = replace(wanted.catalog, builds=tuple(builds))
+    best = replace(torch, catalog=among).outcome.choice
     for member, plan in fitting.items():
         if best and plan.choice.build == best.build:
             return member
     return next(iter(fitting), None)
 
 
-def _add_extra(
-    member: PartContents, request: Request, environment: Mapping[str, str]
-) -> Request:
+def _add_extra(member: PartContents, wanted: LockRequest) -> LockRequest:
     """Add the requirements of an extra, except for typed requirements."""
+    request = wanted.request
     hand = {one.name for one in find_unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
         one
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.find_backend(environment)
+    tag = member.find_backend(wanted.markers)
     preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
-    return replace(
-        request,
+    return wanted.with_request_changes(
         requirements=(*request.requirements, *lines),
         selected={**request.selected, member.part.path: lines},
         preferred_backend=preferred,

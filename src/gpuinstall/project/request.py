@@ -124,7 +124,7 @@ def _report_files(project: Project, request: Request) -> None:
     # If there are no requirements, only torch is requested.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
-        preferred = list_locked_versions(project, request, project.machine)
+        preferred = list_locked_versions(project, project.wants(request))
         if preferred:
             message += f"; {len(preferred)} versions from its own lock file"
         reporter.step("Project", message)
@@ -198,7 +198,7 @@ def _complete_request(
         ),
         sourcing=project.sourcing,
     )
-    return prefer_locked_versions(project, completed, project.machine)
+    return prefer_locked_versions(project, project.wants(completed))
 
 
 def _order_requests(

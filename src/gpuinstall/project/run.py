@@ -33,9 +33,9 @@ from gpuinstall.lock.request.declaration import (
     has_lock_or_request,
 )
 from gpuinstall.lock.request.history import find_unfiled_requirements
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.machine.host import read_assumed_glibc
-from gpuinstall.plan.demand import create_marker_values
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.configuration import read_policy
@@ -111,6 +111,10 @@ class Project(Value):
             required.requirements,
             wheels=self.sourcing.wheels,
         )
+
+    def wants(self, request: Request) -> LockRequest:
+        """Return the request for the machine of the project."""
+        return LockRequest(self.machine, request, self.catalog)
 
     def find_request_machine(self, request: Request) -> Machine | None:
         """Return the machine to plan for; None if it lacks required GPUs."""
@@ -305,7 +309,7 @@ def read_project(
         catalog=catalog,
         machine=machine,
         preferred_pythons=pythons,
-        markers=create_marker_values(preferred, machine, catalog),
+        markers=LockRequest(machine, preferred, catalog).markers,
         open_session=open_once,
     )
 

@@ -15,8 +15,7 @@ from gpuinstall.environments.environment import read_marker, read_python_version
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
 from gpuinstall.machine.host import read_assumed_glibc
-from gpuinstall.plan import choose
-from gpuinstall.plan.demand import create_marker_values, parse_request
+from gpuinstall.plan.demand import parse_request
 from gpuinstall.project.extras import select_extras
 
 if TYPE_CHECKING:
@@ -44,9 +43,7 @@ def make_environment_request(
     own = project.contents.locks.own
     return select_extras(
         project,
-        project.machine,
-        request,
-        project.catalog,
+        project.wants(request),
         kept=own.record.selected_extras if own else (),
         quiet=quiet,
     )
@@ -74,7 +71,7 @@ def _limit_to_targets(project: Project, request: Request) -> Request:
         return request
     within = replace(request, allowed_backends=tuple(tags))
     torch_alone = replace(within, requirements=(ANY_TORCH,))
-    choice = choose(machine, torch_alone, project.catalog).choice
+    choice = project.wants(torch_alone).outcome.choice
     if choice:
         within = replace(within, backend=choice.build.backend.tag)
     return within
@@ -141,9 +138,8 @@ def make_lock_requests(
 
 def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
     """Select extras for a target machine, and add them to its lock request."""
-    markers = create_marker_values(one.request, one.machine, one.catalog)
     listed = project.contents.environments
-    if listed and not any(marker_holds(marker, markers) for marker in listed):
+    if listed and not any(marker_holds(marker, one.markers) for marker in listed):
         project.reporter.step(
             "Target", f"{one.label} is not in environments of [tool.uv]"
         )
@@ -153,13 +149,7 @@ def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
     ]
     own = project.contents.locks.own
     kept = [lock.record.selected_extras for lock in (*known, own) if lock]
-    request = select_extras(
-        project,
-        one.machine,
-        one.request,
-        one.catalog,
-        kept=[*chain.from_iterable(kept)],
-    )
+    request = select_extras(project, one, kept=[*chain.from_iterable(kept)])
     return replace(one, request=request)
 
 

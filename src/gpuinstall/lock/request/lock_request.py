@@ -18,9 +18,10 @@ from gpuinstall.lock.file.target import (
 )
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.demand import create_marker_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from packaging.version import Version
 
@@ -116,6 +117,11 @@ class LockRequest(Value):
     def has_programs(self) -> bool:
         """Whether packages that torch does not determine are requested."""
         return not requirement_names(self.request.requirements) <= PAIRED
+
+    @cached_property
+    def markers(self) -> Mapping[str, str]:
+        """The marker values of the machine and its preferred Python."""
+        return create_marker_values(self.request, self.machine, self.catalog)
 
     @cached_property
     def outcome(self) -> Plan | Rejected:

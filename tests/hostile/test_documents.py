@@ -14,7 +14,7 @@ from gpuinstall.lock.request.tools import (
     find_locked_versions,
     read_project_lock,
 )
-from gpuinstall.sources.configuration import read_configuration
+from gpuinstall.sources.configuration import read_uv_configuration
 from gpuinstall.sources.sources import Sources
 from tests.lab.own_sources import only_variables
 
@@ -151,7 +151,7 @@ def read_settings(folder, *more):
     """Read the settings of a folder's files."""
     listed = read_declaration(folder).listed.settings
     with only_variables(ENVIRONMENT):
-        configured = [*read_configuration(folder, sourcing=DEFAULT_SOURCING)]
+        configured = [*read_uv_configuration(folder, sourcing=DEFAULT_SOURCING)]
     settings = [*configured, *listed, *more]
     Sources().add_settings(settings, folder)
 

@@ -26,7 +26,11 @@ from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.declaration import declare_project, read_inputs
 from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.lock.request.pyproject import ProjectFile
-from gpuinstall.sources.configuration import parse_pip_file, parse_uv_settings
+from gpuinstall.sources.configuration import (
+    convert_pip_options,
+    parse_pip_options,
+    parse_uv_settings,
+)
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
@@ -166,7 +170,9 @@ def known_readers(folder):
             ours,
         ),
         "pip's settings": (
-            lambda text: parse_pip_file(text, folder / "pip.conf", folder),
+            lambda text: convert_pip_options(
+                parse_pip_options(text), folder / "pip.conf", folder
+            ),
             "[global]\nindex-url = https://x\n",
             toml,
         ),

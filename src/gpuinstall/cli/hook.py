@@ -33,7 +33,12 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.environments.guard import format_pip_section
 from gpuinstall.sources import OFFICIAL
-from gpuinstall.sources.configuration import find_user_file, read_pip_option
+from gpuinstall.sources.configuration import (
+    find_pip_values,
+    find_user_file,
+    parse_pip_options,
+)
+from gpuinstall.sources.requirements_file import convert_content_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,8 +133,10 @@ def _add_hook(
     pages = list_hook_pages(backend, torch_index)
     if tool == "pip":
         _warn_about_silence(tool, pages[0], project)
-        constraints = read_pip_option(file, plain, "constraint")
-        links = read_pip_option(file, plain, "find-links")
+        with convert_content_errors(file, "malformed-configuration"):
+            files = {**project.sources.pip, file: parse_pip_options(plain)}
+        constraints = find_pip_values(files, "constraint")
+        links = find_pip_values(files, "find-links")
         own = file.with_name(CONSTRAINTS_NAME).as_uri()
         lines = "\n".join(format_pip_section((*constraints, own), (*links, *pages)))
         # pip's configparser rejects duplicate sections.

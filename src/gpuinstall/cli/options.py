@@ -480,7 +480,7 @@ class CommandOptions:
         """Read requirements files, groups, and constraints in the options."""
         from gpuinstall.lock.request.declaration import read_constraints, read_inputs
         from gpuinstall.project.run import fetch_included_files
-        from gpuinstall.sources import read_sources
+        from gpuinstall.sources.configuration import read_no_sources
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
         # As in uv, --no-group takes precedence.
@@ -491,9 +491,7 @@ class CommandOptions:
         read = partial(_read_stream, offline=self.offline)
         no_sources: frozenset[str] = frozenset()
         if names:
-            here = Path.cwd()
-            sources = read_sources(None, here, sourcing=self.sourcing)
-            no_sources = sources.uv.no_sources
+            no_sources = read_no_sources(Path.cwd(), self.sourcing)
         files = {}
         with fetch_included_files(self.terminal, offline=self.offline):
             for name in names:

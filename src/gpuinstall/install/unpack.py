@@ -68,7 +68,7 @@ from gpuinstall.lock.uv.fetch import (
 )
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.project import Project
-from gpuinstall.sources.configuration import PIP_NAME, read_pip_option
+from gpuinstall.sources.configuration import PIP_NAME, find_pip_values, read_pip_files
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import OF_WHEEL
 
@@ -301,11 +301,12 @@ def _write_guard(
             versions[member.name] = member.version
         else:
             absent.append(member)
+    own = read_pip_files([place.venv / PIP_NAME])
     write_guard(
         place.staging,
         source=fit.lock.name if place.is_managed else f"torch=={versions['torch']}",
         lines=format_constraints(versions, absent, fit.choice.build.backend.tag),
-        constraints=read_pip_option(place.venv / PIP_NAME, None, "constraint"),
+        constraints=find_pip_values({**project.sources.pip, **own}, "constraint"),
     )
 
 

@@ -29,8 +29,8 @@ from gpuinstall.lock.request.history import (
     remove_files,
 )
 from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
-from gpuinstall.sources import read_sources
 from gpuinstall.sources.configuration import (
+    read_no_sources,
     read_project_tables,
 )
 from gpuinstall.sources.requirements_file import (
@@ -231,8 +231,7 @@ def _read_environments(folder: Path) -> tuple[Marker, ...]:
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
-    sources = read_sources(None, folder, sourcing=request.sourcing)
-    no_sources = sources.uv.no_sources
+    no_sources = read_no_sources(folder, request.sourcing)
     return {name: read_inputs(name, folder, no_sources) for name in names}
 
 

@@ -71,11 +71,14 @@ from gpuinstall.sources.uv_settings import (
     OVERRIDES_KEY,
     KeyList,
     UvSetting,
+    UvSettings,
     find_list,
 )
 
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
 _Settings: TypeAlias = Iterator[SourceSetting | UvSetting]
+PipFiles: TypeAlias = Mapping[Path, Mapping[str, str]]
+"""The options in each of pip's files, by name."""
 
 OFF = {"", "0", "false", "no", "off", "n", "f"}
 """False values of pip and uv. uv uses clap's ``BoolishValueParser``."""
@@ -223,8 +226,15 @@ def find_user_file(tool: str) -> Path:
     return _pip_files_of_user()[-1]
 
 
-def read_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
-    """Yield uv and pip settings that apply in a folder, by precedence.
+def read_no_sources(folder: Path, sourcing: Sourcing) -> frozenset[str]:
+    """Return the packages of a folder without a source, or ``:all:``."""
+    read = read_uv_configuration(folder, sourcing)
+    rows = tuple(one for one in read if isinstance(one, UvSetting))
+    return UvSettings(rows).no_sources
+
+
+def read_uv_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
+    """Yield uv's settings that apply in a folder, by precedence.
 
     Args:
         folder: The folder.
@@ -233,14 +243,12 @@ def read_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
     Raises:
         UsageError: A file is malformed.
     """
-    projects = [folder]
     yield from map(_mark_own, read_uv_variables(folder, sourcing))
     # As in uv, these variables replace the project's settings.
     is_replaced = os.environ.get("UV_NO_CONFIG") or os.environ.get("UV_CONFIG_FILE")
     tables = [] if is_replaced else [*read_project_tables(folder)]
     # In a workspace, the root takes precedence.
     for file, table in reversed(tables):
-        projects.append(file.parent)
         judged = table
         if file.name == PROJECT:
             # For other keys, uv's commands only print a warning.
@@ -253,11 +261,37 @@ def read_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
         }
         own = _parse_judged_settings(table, judged, file)
         yield from map(_mark_own, own)
-    yield from map(_mark_own, read_pip_variables(folder))
-    active_files = _active_pip_files()
-    for file in reversed(find_pip_files()):
+
+
+def read_pip_files(files: Iterable[Path]) -> PipFiles:
+    """Return the options in pip's files.
+
+    Raises:
+        UsageError: A file is malformed.
+    """
+    options = {}
+    for file in files:
         with _convert_read_errors(file):
-            settings = parse_pip_file(_read_text(file, None), file, folder)
+            options[file] = parse_pip_options(_read_text(file, None))
+    return options
+
+
+def read_pip_settings(files: PipFiles, folder: Path) -> _Settings:
+    """Yield the settings in pip's variables and files, by precedence.
+
+    Args:
+        files: The options in pip's files.
+        folder: The folder to which paths are relative.
+
+    Raises:
+        UsageError: A value is malformed.
+    """
+    yield from map(_mark_own, read_pip_variables(folder))
+    projects = [folder, *(file.parent for file, _ in read_project_tables(folder))]
+    active_files = _active_pip_files()
+    for file in reversed([*files]):
+        with _convert_read_errors(file):
+            settings = convert_pip_options(files[file], file, folder)
         is_of_folder = file in active_files and any(
             _is_in_folder(project, file) for project in projects
         )
@@ -362,21 +396,10 @@ def read_local_variables() -> dict[str, str]:
     return variables
 
 
-def read_pip_option(file: Path, text: str | None, option: str) -> tuple[str, ...]:
-    """Return the value of a pip option, optionally after a file change.
-
-    Args:
-        file: One of pip's files, or a new file that would have the highest precedence.
-        text: The future text of ``file``; None: its present text.
-        option: The option in the files, such as ``constraint``.
-    """
-    texts = {path: _read_text(path, None) for path in find_pip_files()}
-    texts[file] = _read_text(file, None) if text is None else text
-    value = ""
-    for path, content in texts.items():
-        with _convert_read_errors(path):
-            value = _parse_pip_options(content).get(option) or value
-    return tuple(value.split())
+def find_pip_values(files: PipFiles, option: str) -> tuple[str, ...]:
+    """Return the values of an option in pip's files, such as ``pre``."""
+    values = [options.get(option) for options in files.values()]
+    return tuple(next(filter(None, reversed(values)), "").split())
 
 
 def read_policy(folder: Path) -> Policy:
@@ -458,21 +481,21 @@ def read_pip_variables(folder: Path) -> _Settings:
             yield from _convert_pip_option(option, value, Path(name), folder)
 
 
-def parse_pip_file(
-    text: str, file: Path, folder: Path
+def convert_pip_options(
+    options: Mapping[str, str], file: Path, folder: Path
 ) -> list[SourceSetting | UvSetting]:
-    """Parse the sections ``global`` and ``install`` of a ``pip.conf``.
+    """Convert the options of a ``pip.conf`` to settings.
 
     Args:
-        text: The text of the file.
+        options: The options.
         file: The path of the file, for messages.
         folder: The working folder, to which pip's paths are relative.
 
     Raises:
-        ValueError: The text is malformed.
+        ValueError: A value is malformed.
     """
     settings = list[SourceSetting | UvSetting]()
-    for option, value in _parse_pip_options(text).items():
+    for option, value in options.items():
         settings += _convert_pip_option(option, value, file, folder)
     return settings
 
@@ -492,8 +515,12 @@ def _convert_pip_option(
         yield from convert_pip_option(f"--{option}", located, place)
 
 
-def _parse_pip_options(text: str) -> dict[str, str]:
-    """Return the options of a ``pip.conf``; [install] overrides [global]."""
+def parse_pip_options(text: str) -> dict[str, str]:
+    """Parse the text of a ``pip.conf``; [install] overrides [global].
+
+    Raises:
+        ValueError: The text is malformed.
+    """
     options = dict[str, str]()
     if text:
         sections = parse_ini(text)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,9 @@ class Sources(Value):
     uv: UvSettings = UvSettings()
     credentials: Credentials = Credentials()
     policy: Policy = Policy()
+
+    pip: Mapping[Path, Mapping[str, str]] = {}
+    """The options in pip's files. The last file has the highest precedence."""
 
     family_links: frozenset[str] = frozenset()
     """The find-links with torch-family packages, which uv must not merge."""
@@ -552,9 +556,12 @@ def read_sources(
         UsageError: A URL or a configuration file is malformed.
     """
     from gpuinstall.sources.configuration import (
-        read_configuration,
+        find_pip_files,
         read_local_variables,
+        read_pip_files,
+        read_pip_settings,
         read_policy,
+        read_uv_configuration,
     )
     from gpuinstall.sources.requirements_file import expand_variables
 
@@ -563,7 +570,9 @@ def read_sources(
     if configured and not torch_index:
         file = folder / "pyproject.toml"
         read.append(create_setting(Effect.TORCH_INDEX, "torch-index", configured, file))
-    for one in read_configuration(folder, sourcing):
+    pip = read_pip_files(find_pip_files())
+    settings = read_uv_configuration(folder, sourcing), read_pip_settings(pip, folder)
+    for one in chain.from_iterable(settings):
         is_source = one.is_own and isinstance(one, SourceSetting)
         value = expand_variables(one.value) if is_source else one.value
         # A setting has the effect of its expanded URL, which may be PyTorch's.
@@ -582,6 +591,7 @@ def read_sources(
             read_local_variables(),
         ),
         policy=read_policy(folder),
+        pip=pip,
     )
     return sources.add_settings(read, folder, is_configuration=True)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from configparser import RawConfigParser
 from pathlib import Path
 
@@ -181,3 +182,18 @@ def test_relative_pip_configuration_is_hooked(home, hook, monkeypatch, name):
     assert file.with_name("gpuinstall-constraints.txt").as_uri() in file.read_text()
     hook("pip --remove")
     assert not file.exists()
+
+
+def test_pip_configuration_is_read_once(home):
+    (home / "pip" / "pip.conf").write_text("[global]\ntimeout = 9\n")
+    Path("listed.txt").write_text("six\n")
+    opened = []
+
+    def listen(event, arguments):
+        if event == "open" and str(arguments[0]).endswith("pip.conf"):
+            opened.append(arguments[0])
+
+    sys.addaudithook(listen)
+    run_command_line(["plan", "--backend", "cpu", "-r", "listed.txt"])
+    of_settings = [path for path in opened if Path(path) == home / "pip" / "pip.conf"]
+    assert len(of_settings) == 1

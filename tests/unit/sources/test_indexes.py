@@ -17,7 +17,8 @@ from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import (
-    parse_pip_file,
+    convert_pip_options,
+    parse_pip_options,
 )
 from gpuinstall.sources.provenance import Effect, create_setting
 from gpuinstall.sources.session import open_session
@@ -41,7 +42,7 @@ find_links = /wheels ./near https://index.example/links
 [install]
 cert = /ca.pem
 """
-    settings = parse_pip_file(text, PIP_FILE, FOLDER)
+    settings = convert_pip_options(parse_pip_options(text), PIP_FILE, FOLDER)
     assert written(settings) == [
         ("--index-url", "https://index.example/simple"),
         ("--extra-index-url", "https://a.example/simple"),
@@ -56,7 +57,7 @@ cert = /ca.pem
 
 def test_pip_section_install_precedes_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
-    settings = parse_pip_file(text, PIP_FILE, FOLDER)
+    settings = convert_pip_options(parse_pip_options(text), PIP_FILE, FOLDER)
     assert written(settings) == [("--index-url", "https://install.example")]
 
 

@@ -30,6 +30,8 @@ from gpuinstall.plan.alternatives import (
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
+from gpuinstall.sources.announcements import report_ignored_settings
+from gpuinstall.sources.sources import find_unknown_index
 
 
 @define_command(
@@ -51,7 +53,7 @@ def plan_command(options: CommandOptions) -> Outcome:
             if unfinished:
                 project.reporter.warn(unfinished)
         requested = select_extras(project, project.wants(read_request(project)))
-        project.sources.explain_ignored_settings(project.reporter)
+        report_ignored_settings(project.sources, project.reporter)
         plan = choose_locked_torch(machine, requested, project.catalog)
         if isinstance(plan, Plan):
             plan = _add_warnings(plan, project)
@@ -196,7 +198,7 @@ def _add_warnings(plan: Plan, project: Project) -> Plan:
         return read_original_index(project.sources)
 
     warnings = list(plan.warnings)
-    error = project.sources.find_unknown_index(read_default)
+    error = find_unknown_index(project.sources, read_default)
     if error:
         message = f"install and lock would fail: {error.message}"
         warnings.append(Reason("source-not-obeyed", message, error.why, error.fixes))

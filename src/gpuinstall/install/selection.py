@@ -27,6 +27,7 @@ from gpuinstall.lock.file.fit import (
 from gpuinstall.plan.python import find_release
 from gpuinstall.plan.values import TORCH_HELD
 from gpuinstall.project import Project
+from gpuinstall.sources.announcements import report_ignored_settings
 
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
@@ -58,7 +59,7 @@ def select_lock(
     if is_managed:
         state.check_lockable()
         _report_misfits(state, project.reporter)
-    project.sources.explain_ignored_settings(project.reporter)
+    report_ignored_settings(project.sources, project.reporter)
     if not is_managed:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)

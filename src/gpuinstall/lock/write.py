@@ -46,6 +46,7 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import create_rules
+from gpuinstall.sources.announcements import report_ignored_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -113,7 +114,7 @@ def write_locks(
             return [_write(lock, folder) for lock in current]
     if not dry_run:
         check_writable(folder)
-    session.sources.explain_ignored_settings(session.reporter)
+    report_ignored_settings(session.sources, session.reporter)
     kept = existing.valid if upgrade else existing.check()
     existing.report_damaged(requests[0].request, session.reporter)
     locked = [lock for lock in kept if lock.is_from_gpuinstall]

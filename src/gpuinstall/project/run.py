@@ -38,6 +38,7 @@ from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.machine.host import read_assumed_glibc
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources.announcements import report_folder_sources
 from gpuinstall.sources.configuration import read_policy
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -53,6 +54,7 @@ from gpuinstall.sources.requirements_file import (
     join_files,
     split_part,
 )
+from gpuinstall.sources.sources import apply_no_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -263,7 +265,7 @@ def read_project(
         further = _collect_source_settings(
             settings, folder, paths.folder, contents, sources.uv.no_sources
         )
-        sources = sources.add_settings(further, folder).apply_no_index()
+        sources = apply_no_index(sources.add_settings(further, folder))
     _report_sources(sources, settings.typed_requirements, reporter)
     sourcing = _complete_sourcing(settings, config, sources)
     base = sources.torch_index
@@ -292,7 +294,7 @@ def read_project(
             reporter,
             folder,
             sourcing=sourcing,
-            uses_git=is_direct or bool(sources.addresses),
+            uses_git=is_direct or bool(sources.locations),
         )
         return resources.enter_context(opened)
 
@@ -338,8 +340,8 @@ def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]
 
         setting = create_setting(Effect.FILE, "-r or -c", url, file)
         folder = file.absolute().parent
-        policy = read_policy(folder)
-        Sources(policy=policy).report_folder_sources([setting], reporter)
+        selected = Sources(policy=read_policy(folder), settings=(setting,))
+        report_folder_sources(selected, reporter)
         return read_remote_text(url, offline=offline)
 
     token = FETCH.set(fetch)
@@ -384,7 +386,7 @@ def _report_sources(
                 f"lock files do not contain the login of {setting.package}; "
                 "later commands read it from a netrc file or a keyring",
             )
-    sources.report_folder_sources(sources.folder_sources, reporter)
+    report_folder_sources(sources, reporter)
 
 
 def _complete_sourcing(

@@ -21,6 +21,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.shell import quote_literal
 from gpuinstall.sources.credentials import url_server
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.sources import Sources
 
 REFUSED = "outside-trusted-sources"
@@ -75,7 +76,7 @@ def move_git_settings(
         for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
             key, _, value = word.partition("=")
             settings.append((key, value))
-    for address in sources.addresses:
+    for address in sources.list_addresses(Effect.LOCATED):
         parts = urlsplit(address)
         login = sources.credentials.find(address)
         if login and parts.scheme.startswith("git+http"):

@@ -28,9 +28,11 @@ from gpuinstall.sources.certificates import select_uv_certificates
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.credentials import Credentials, parse_login, url_server
 from gpuinstall.sources.git import move_git_settings
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.sources import (
     OFFICIAL,
     Sources,
+    find_unknown_index,
     read_sources,
 )
 from gpuinstall.sources.web import Client, Page
@@ -155,7 +157,7 @@ def open_session(
     own = credentials.uv_variables(sources.default_index)
     variables = uv.environment(environ, own, offline=sourcing.offline)
     variables |= timeouts.variables()
-    error = sources.find_unknown_index(lambda: read_original_index(sources))
+    error = find_unknown_index(sources, lambda: read_original_index(sources))
     if error:
         raise error
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
@@ -214,7 +216,7 @@ def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credential
 
     Like uv, query the keyring for the URL first, and then for the host.
     """
-    addresses = sources.places + sources.addresses
+    addresses = sources.places + sources.list_addresses(Effect.LOCATED)
     logins = {}
     for server, login in sources.credentials.logins.items():
         host = urlsplit(server).netloc

@@ -21,7 +21,6 @@ from gpuinstall.base.location import (
     SourceOrigin,
     parse_source,
 )
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     Requirement,
@@ -44,7 +43,6 @@ from gpuinstall.sources.provenance import (
     create_setting,
 )
 from gpuinstall.sources.uv_settings import (
-    KeyList,
     Setting,
     UvSetting,
     UvSettings,
@@ -99,20 +97,19 @@ class Sources(Value):
         """Return the settings with one of these effects."""
         return [setting for setting in self.settings if setting.effect in effects]
 
-    def _unique_values(self, effect: Effect) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(setting.value for setting in self.list_settings(effect))
-        )
+    def list_addresses(self, effect: Effect) -> tuple[str, ...]:
+        """Return the unique URLs and paths with an effect."""
+        return tuple(dict.fromkeys(one.value for one in self.list_settings(effect)))
 
     @property
     def find_links(self) -> tuple[str, ...]:
         """The find-links, which are URLs or absolute paths of folders."""
-        return self._unique_values(Effect.FIND_LINKS)
+        return self.list_addresses(Effect.FIND_LINKS)
 
     @property
     def extra_indexes(self) -> tuple[str, ...]:
         """The indexes that take precedence over the default index."""
-        return self._unique_values(Effect.EXTRA_INDEX)
+        return self.list_addresses(Effect.EXTRA_INDEX)
 
     @property
     def own_indexes(self) -> dict[str, str]:
@@ -130,16 +127,6 @@ class Sources(Value):
                 address = links_url(index.value) if is_links else index.value
                 own[address] = str(index.file)
         return own
-
-    @property
-    def extension_sources(self) -> tuple[str, ...]:
-        """The index pages of prebuilt extensions."""
-        return self._unique_values(Effect.EXTENSIONS)
-
-    @cached_property
-    def addresses(self) -> tuple[str, ...]:
-        """The direct references in requested files."""
-        return self._unique_values(Effect.LOCATED)
 
     @property
     def locations(self) -> frozenset[Location]:
@@ -162,14 +149,6 @@ class Sources(Value):
             digests = setting.value.replace("sha256:", "").split()
             hashes[setting.package] = known.union(digests)
         return hashes
-
-    @property
-    def hash_places(self) -> dict[str, str]:
-        """The file and line of the hashes, by package."""
-        return {
-            setting.package: setting.place
-            for setting in self.list_settings(Effect.HASH)
-        }
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
@@ -264,31 +243,6 @@ class Sources(Value):
         found = (one.options for one in self.settings if one.value == index)
         return next(filter(None, found), {})
 
-    def apply_no_index(self) -> Sources:
-        """Return the sources without indexes if ``no-index`` is set.
-
-        An index of uv, or of an option, precedes pip's setting.
-        """
-        indexes = self.list_settings(Effect.INDEX, Effect.EXTRA_INDEX)
-        is_replaced = self.is_torch_index_requested or any(
-            not one.is_of_pip for one in indexes
-        )
-        kept = tuple(
-            one
-            for one in self.uv.settings
-            if not (one.key == "no-index" and one.is_of_pip and is_replaced)
-        )
-        sources = replace(self, uv=replace(self.uv, settings=kept))
-        if not any(one.key == "no-index" for one in kept):
-            return sources
-        return replace(
-            sources,
-            torch_index=_NO_INDEX,
-            is_torch_index_requested=True,
-            default_index=_NO_INDEX,
-            unused_indexes=(self.torch_index, *filter(None, [self.default_index])),
-        )
-
     def filter_by_markers(self, values: Mapping[str, str]) -> Sources:
         """Return the sources whose markers apply in an environment."""
         settings = tuple(one for one in self.settings if one.applies_in(values))
@@ -332,22 +286,6 @@ class Sources(Value):
             sources = _add_setting(sources, setting, overrides=not is_configuration)
         return sources
 
-    def report_folder_sources(
-        self,
-        settings: Sequence[SourceSetting],
-        reporter: Reporter,
-    ) -> None:
-        """Report the sources that the folder selects, even with ``--quiet``.
-
-        Raises:
-            UsageError: The user does not trust the folder to select sources.
-        """
-        self.policy.check(map(_make_entry, settings))
-        for setting in settings:
-            has_login = self.credentials.has(setting.value)
-            login = "; credentials are sent to it" if has_login else ""
-            reporter.notice("Index", f"{setting}{login}")
-
     def check_build(self, package: str, name: str) -> None:
         """Raise UsageError if a package on an untrusted index would be built.
 
@@ -361,67 +299,68 @@ class Sources(Value):
             source = parse_source(index, kind=SourceKind.SDIST, origin=origin)
             self.policy.check([Entry(source, f"{shorten(package)} from {index}")])
 
-    def explain_ignored_settings(self, reporter: Reporter) -> None:
-        """Report ignored settings, and warn about unknown ones."""
-        settings: tuple[SourceSetting | UvSetting, ...] = (
-            *self.settings,
-            *self.uv.settings,
+
+def apply_no_index(known: Sources) -> Sources:
+    """Return the sources without indexes if ``no-index`` is set.
+
+    An index of uv, or of an option, precedes pip's setting.
+    """
+    indexes = known.list_settings(Effect.INDEX, Effect.EXTRA_INDEX)
+    is_replaced = known.is_torch_index_requested or any(
+        not one.is_of_pip for one in indexes
+    )
+    kept = tuple(
+        one
+        for one in known.uv.settings
+        if not (one.key == "no-index" and one.is_of_pip and is_replaced)
+    )
+    sources = replace(known, uv=replace(known.uv, settings=kept))
+    if not any(one.key == "no-index" for one in kept):
+        return sources
+    return replace(
+        sources,
+        torch_index=_NO_INDEX,
+        is_torch_index_requested=True,
+        default_index=_NO_INDEX,
+        unused_indexes=(known.torch_index, *filter(None, [known.default_index])),
+    )
+
+
+def find_unknown_index(
+    sources: Sources, read_default: Callable[[], str | None]
+) -> UsageError | None:
+    """Return an error if another tool's file has an unknown index.
+
+    Packages on that index would be installed from the default index.
+
+    Args:
+        sources: The sources.
+        read_default: Returns the default index of the tools, which is allowed even
+            if the user has configured a mirror.
+    """
+    demanded = sources.list_settings(Effect.KNOWN_INDEX)
+    if not demanded:
+        return None
+    places = filter(None, (*sources.places, read_default()))
+    known = set(map(Location.parse, places))
+    unknown = [one for one in demanded if one.source.location not in known]
+    if not unknown:
+        return None
+    hint = make_export_commands(dict.fromkeys(one.value for one in unknown))
+    return _setting_error(unknown[0], hint=hint)
+
+
+def check_reported(sources: Sources, requirement: Requirement) -> None:
+    """Check that a URL was reported to the user before its use."""
+    url = requirement.url
+    if url and parse_source(url).location not in sources.locations:
+        raise UsageError(
+            "source-setting",
+            f"the URL of {requirement.name} was not reported in advance: {redact(url)}",
+            hint=make_command(
+                "install", requirement.text, note="requests it by its URL"
+            ),
         )
-        # Each extra and group has the project's sources.
-        explained = {
-            (one.key, one.file.absolute(), one.line, one.ignore_reason): one
-            for one in settings
-        }
-        for one in explained.values():
-            reason = f"{one.shown}: {one.ignore_reason}"
-            if isinstance(one, UvSetting) and one.list is KeyList.UNKNOWN:
-                reporter.warn(reason)
-            elif one.ignore_reason:
-                label = "Index" if one.key == "no-index" else "Ignored"
-                reporter.step(label, reason)
-        for setting in self.uv.settings:
-            if rows := self.uv.list_family_rows(setting):
-                reporter.step(
-                    "Ignored",
-                    f"{setting.shown}: {', '.join(rows)} is selected with the build; --into keeps an environment's own torch",
-                )
-
-    def find_unknown_index(
-        self, read_default: Callable[[], str | None]
-    ) -> UsageError | None:
-        """Return an error if another tool's file has an unknown index.
-
-        Packages on that index would be installed from the default index.
-
-        Args:
-            read_default: Returns the default index of the tools, which is allowed even
-                if the user has configured a mirror.
-        """
-        demanded = self.list_settings(Effect.KNOWN_INDEX)
-        if not demanded:
-            return None
-        places = filter(None, (*self.places, read_default()))
-        known = set(map(Location.parse, places))
-        unknown = [one for one in demanded if one.source.location not in known]
-        if not unknown:
-            return None
-        hint = make_export_commands(dict.fromkeys(one.value for one in unknown))
-        return _setting_error(unknown[0], hint=hint)
-
-    def check_reported(self, requirement: Requirement) -> None:
-        """Check that a URL was reported to the user before its use."""
-        if requirement.url and not self.has_address(requirement.url):
-            raise UsageError(
-                "source-setting",
-                f"the URL of {requirement.name} was not reported in advance: {redact(requirement.url)}",
-                hint=make_command(
-                    "install", requirement.text, note="requests it by its URL"
-                ),
-            )
-
-    def has_address(self, address: str) -> bool:
-        """Return whether the user requires this URL, at any commit."""
-        return parse_source(address).location in self.locations
 
 
 def _check_owners(policy: Policy, settings: Iterable[Setting], folder: Path) -> Policy:
@@ -529,7 +468,7 @@ def _add_setting(
     )
 
 
-def _make_entry(setting: SourceSetting) -> Entry:
+def make_entry(setting: SourceSetting) -> Entry:
     """Convert a setting to an entry for the checks in ``gate``."""
     is_address = setting.key == BY_ADDRESS
     shown = shorten(redact(setting.value)) if is_address else setting.key

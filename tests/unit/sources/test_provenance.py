@@ -24,6 +24,7 @@ from gpuinstall.sources.provenance import (
     Effect,
     format_recorded_sources,
 )
+from gpuinstall.sources.sources import find_unknown_index
 from tests.lab.index_text import steps_of
 from tests.lab.own_sources import naming, read_sources
 from tests.lab.parsed import written
@@ -230,7 +231,7 @@ def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
                 ("find-links", "https://other.example"),
                 sources=sources,
             )
-            assert known.find_unknown_index(lambda: None) is None
+            assert find_unknown_index(known, lambda: None) is None
             refusal = refused(sources)
             if refusal is None or not (
                 INDEX in str(refusal.hint)
@@ -242,7 +243,7 @@ def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
 
 
 def refused(sources):
-    return sources.find_unknown_index(lambda: "https://index.example/simple")
+    return find_unknown_index(sources, lambda: "https://index.example/simple")
 
 
 KNOWN = {

@@ -9,6 +9,10 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources
+from gpuinstall.sources.announcements import (
+    report_folder_sources,
+    report_ignored_settings,
+)
 from gpuinstall.sources.sources import make_export_commands
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
@@ -187,7 +191,7 @@ def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
         "PIP_NO_INDEX": "1",
     }
     listener = Listener()
-    read().explain_ignored_settings(listener)
+    report_ignored_settings(read(), listener)
     assert listener.steps == [
         "Ignored UV_NO_DEV: use --no-group",
         "Ignored PIP_CONSTRAINT: use -c FILE",
@@ -329,16 +333,14 @@ def test_user_sources_are_not_attributed_to_the_project(environ, tmp_path):
 def test_untrusted_project_settings_are_ignored(environ, tmp_path, text, by):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
-    read_sources(None, environ, folder).report_folder_sources(
-        read_sources(None, environ, folder).folder_sources, Reporter()
-    )
+    report_folder_sources(read_sources(None, environ, folder), Reporter())
     if by == "variable":
         environ["GPUINSTALL_TRUST_FOLDER"] = "0"
     else:
         _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
     sources = read_sources(None, environ, folder)
     with pytest.raises(UsageError, match=r"uv\.toml") as refused:
-        sources.report_folder_sources(sources.folder_sources, Reporter())
+        report_folder_sources(sources, Reporter())
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(
         None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder

@@ -13,9 +13,11 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
+from gpuinstall.sources.announcements import report_ignored_settings
 from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import parse_requirements
+from gpuinstall.sources.sources import apply_no_index
 from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
 from tests.lab.listener import Listener
 from tests.lab.own_sources import only_variables, read_sources
@@ -94,7 +96,7 @@ def test_uv_toml_has_the_verdict_of_uv(read, tmp_path, text):
 def test_unknown_key_of_the_user_is_reported(read):
     """The user's own uv may be newer."""
     listener = Listener()
-    read(user="speed = 1").explain_ignored_settings(listener)
+    report_ignored_settings(read(user="speed = 1"), listener)
     assert "gpuinstall does not know this setting" in listener.warnings[0]
     with pytest.raises(UsageError, match="unknown variant"):
         read(user="resolution = 'newest'")
@@ -170,7 +172,7 @@ def test_variable_is_treated_like_its_key(read):
         name, _, value = text.partition("=")
         sources = read(**{name: value})
         listener = Listener()
-        sources.explain_ignored_settings(listener)
+        report_ignored_settings(sources, listener)
         lines = " ".join([*listener.steps, *listener.warnings])
         is_line = isinstance(expected, str)
         seen = lines if is_line else sources.uv.passed
@@ -260,7 +262,7 @@ def test_rows_for_torch_are_removed_and_reported(read):
     assert sources.uv.metadata == []
     assert sources.uv.no_binary == set()
     listener = Listener()
-    sources.explain_ignored_settings(listener)
+    report_ignored_settings(sources, listener)
     assert len(listener.steps) == 4
     assert all("--into" in line for line in listener.steps)
 
@@ -329,7 +331,7 @@ def test_variable_in_a_folder_address_is_refused(read, text):
 
 def test_no_index_keeps_the_hosts_of_locked_files(read):
     row = '[[index]]\nurl = "https://a.example/simple"\ndefault = true\n'
-    sources = read(f"no-index = true\n{row}").apply_no_index()
+    sources = apply_no_index(read(f"no-index = true\n{row}"))
     assert "https://a.example/simple" in sources.places
     assert sources.default_index != "https://a.example/simple"
 

@@ -32,7 +32,7 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.target import Target
 from gpuinstall.sources.gate import LIST
-from gpuinstall.sources.provenance import is_on_pytorch_host
+from gpuinstall.sources.provenance import Effect, is_on_pytorch_host
 from gpuinstall.sources.sources import make_export_commands
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def find_unknown_hosts(
     indexes = sources.places
     cache = JsonCache(session.client.hashes.folder.with_name("hosts"), LinkedHosts)
     mirror = session.environment.get(MIRROR, "")
-    extensions = (*sources.extension_sources, mirror)
+    extensions = (*sources.list_addresses(Effect.EXTENSIONS), mirror)
     configured = "\n".join((*sorted(indexes), *extensions))
     recorded = cache.get(configured) or LinkedHosts()
     known = _find_servers(indexes) | recorded.servers
@@ -279,6 +279,6 @@ def find_extension(name: str, session: Session) -> Extension:
         sources.append(replace(source, url=address))
     sources += [
         ExtensionSource(NAMED, rank=4, url=address)
-        for address in session.sources.extension_sources
+        for address in session.sources.list_addresses(Effect.EXTENSIONS)
     ]
     return replace(row, sources=tuple(sources))

@@ -43,6 +43,7 @@ from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, find_failed_package
 from gpuinstall.lock.uv.fetch import read_remote_archive
 from gpuinstall.lock.uv.resolution import check_required_urls
 from gpuinstall.sources.session import Session
+from gpuinstall.sources.sources import check_reported
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
@@ -95,7 +96,7 @@ class Resolver:
         requested = [*filter(one.is_applicable, one.requirements)]
         limits = [*filter(one.is_applicable, (*one.constraints, *sources.uv.overrides))]
         for requirement in (*requested, *limits):
-            sources.check_reported(requirement)
+            check_reported(sources, requirement)
         # Limits add no requirements.
         _ = [*find(limits)]
         return tuple(dict.fromkeys(find(requested)))

@@ -76,6 +76,7 @@ from gpuinstall.lock.uv.errors import (
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import INDEX_PAGES, Session
+from gpuinstall.sources.sources import check_reported
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA_ROWS
 from gpuinstall.sources.web import ALL_PACKAGES, RECENT_S
 
@@ -157,7 +158,7 @@ class ResolverProject(Value):
             is_recent: Whether recent index pages are used without a request.
         """
         for requirement in (*self.requirements, *self.constraints):
-            self.sources.check_reported(requirement)
+            check_reported(self.sources, requirement)
         self.write_index(folder)
         settings = self.settings(default_index, is_recent=is_recent)
         settings[BUILD_DEPENDENCIES] = self.sources.uv.find_build_requirements(

@@ -39,6 +39,7 @@ from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Entry
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
 from gpuinstall.sources.web import Client
@@ -198,10 +199,12 @@ def report_metadata_urls(
     for package in packages:
         place = package.archive or package.vcs
         address = (place and place.url) or ""
-        if not address or sources.has_address(address):
+        if not address:
             continue
         name = package.name
         source = parse_source(address)
+        if source.location in sources.locations:
+            continue
         entry = Entry(source, f"{name} from {shorten(redact(address))}")
         sources.policy.check([entry])
         role = f"the source of {name} in the metadata of a package that requires it"
@@ -433,8 +436,12 @@ def _filter_hashes(
         return dataclasses.replace(
             package, wheels=wheels or None, sdist=sdist, archive=archive
         )
-    name, places = package.name, sources.hash_places
-    place = places.get(f"{name}=={package.version}") or places.get(name, "its URL")
+    name = package.name
+    names = {name, f"{name}=={package.version}"}
+    places = [
+        one.place for one in sources.list_settings(Effect.HASH) if one.package in names
+    ]
+    place = places[-1] if places else "its URL"
     raise UsageError(
         "hash-not-chosen",
         f"{place}: no file of {name} {package.version} for this machine has the required hash",

@@ -14,6 +14,7 @@ from gpuinstall.lock.request.tools import (
 )
 from gpuinstall.lock.uv.resolution import check_required_urls, find_requested_hashes
 from gpuinstall.sources import Sources
+from gpuinstall.sources.sources import find_unknown_index
 from tests.lab.own_sources import naming
 from tests.unit.lock.wheels_here import packages
 
@@ -161,11 +162,11 @@ def obeyed(folder, file, rows):
 def test_package_with_unknown_index_is_rejected(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
-        assert sources.find_unknown_index(lambda: INDEX) is None
+        assert find_unknown_index(sources, lambda: INDEX) is None
         for key in ("extra-index-url", "index-url"):
             known = naming((key, INDEX), sources=sources)
-            assert known.find_unknown_index(lambda: None) is None
-        error = sources.find_unknown_index(lambda: "https://index.example/simple")
+            assert find_unknown_index(known, lambda: None) is None
+        error = find_unknown_index(sources, lambda: "https://index.example/simple")
         assert f"{file}: package index for ours" in str(error)
         assert INDEX in str(error and error.hint)
 
@@ -211,4 +212,4 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
 def test_uv_lock_directory_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
-    assert known.find_unknown_index(lambda: None) is None
+    assert find_unknown_index(known, lambda: None) is None

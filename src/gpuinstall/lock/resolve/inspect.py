@@ -354,8 +354,8 @@ class ResolutionInspector:
         lacking = {}
         for package, found in self.find_installed(resolution).items():
             row = found.row
-            if package not in self.requested:
-                # A part of a dependency may be loaded on demand.
+            if package not in self.requested or len(row.cudas) > 1:
+                # A part may be loaded on demand, or only for torch's CUDA.
                 row = replace(row, needs=row.common)
             needed = set(filter(is_from_package, row.needs))
             if needed:

@@ -40,9 +40,11 @@ def keep_torch(
         index: The torch index.
     """
     own = [one for one in locks if len(locks) == 1 or one.target == request.label]
-    if len(own) != 1 or own[0].find_unhashed_packages:
+    if len(own) != 1:
         return None
     [lock] = own
+    if lock.find_unhashed_packages or "torch" not in lock.versions:
+        return None
     wheels = _list_wheels(lock, request, index)
     names = requirement_names(request.request.requirements)
     listing = Listing(

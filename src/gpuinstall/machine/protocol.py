@@ -142,10 +142,6 @@ class Rules(Value):
         """Return why the driver cannot run a build, or None."""
         return None
 
-    def format_required_driver(self, build: Build) -> str:
-        """Return the required driver for messages: ``driver 580 or newer``."""
-        return f"{self.name}'s driver"
-
     def find_driver_fix(
         self,
         build: Build,

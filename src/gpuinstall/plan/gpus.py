@@ -21,6 +21,8 @@ from gpuinstall.machine.vendors import can_select_builds, find_vendor
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.values import GpuSupport, Rejected, RejectedBuild
 
+NO_BUILD_EVER = "no-build-ever"
+"""Reason code for a GPU that no build in the catalog supports."""
 _LEAVE_OUT = (
     "Omit --gpus to use all GPUs, or use --backend cpu instead for the CPU build"
 )
@@ -221,5 +223,5 @@ def explain_unsupported_gpu(gpu: Gpu, context: PlanContext) -> Reason:
         name += f" ({architecture})"
     platform = f"{context.machine.os} {context.machine.arch}"
     return Reason(
-        "no-build-ever", f"no build in the catalog supports {name} on {platform}"
+        NO_BUILD_EVER, f"no build in the catalog supports {name} on {platform}"
     )

@@ -24,7 +24,11 @@ from gpuinstall.plan.candidates import (
 )
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import KNOWN_PYTHONS, Limit
-from gpuinstall.plan.gpus import create_refusal, explain_unsupported_gpu
+from gpuinstall.plan.gpus import (
+    NO_BUILD_EVER,
+    create_refusal,
+    explain_unsupported_gpu,
+)
 from gpuinstall.plan.python import format_python_range
 from gpuinstall.plan.relax import list_nearest_torches
 from gpuinstall.plan.rules import REQUEST_REASONS
@@ -52,14 +56,18 @@ def refuse_request(failure: NoCandidate) -> Rejected:
         changes += _suggest_relaxing(blocked, conflict, context)
     is_relaxable = bool(changes)
     changes += _list_changes(blocked, conflict, context)
+    reason = _explain_conflict(conflict, nearest, context)
+    fixes = _find_fixes(nearest, context) if nearest else ()
+    if reason.code == NO_BUILD_EVER:
+        fixes = (*context.rules.list_install_commands(), *fixes)
     refusal = create_refusal(
         context,
-        (_explain_conflict(conflict, nearest, context),),
-        *(_find_fixes(nearest, context) if nearest else ()),
+        (reason,),
+        *fixes,
         changes=tuple(changes),
         rejected=list_rejections(failure.rejected),
     )
-    if not conflict and refusal.reasons[0].code in context.rules.driver_reasons:
+    if not conflict and reason.code in context.rules.driver_reasons:
         refusal = replace(refusal, error_class=MachineError)
     # If a relaxed request uses the GPUs, or a package has only GPU code, do not suggest the CPU build.
     if is_relaxable or context.cuda_names:

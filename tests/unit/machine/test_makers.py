@@ -328,10 +328,12 @@ def test_macos_minimum_version_excludes_newer_torch(tmp_path):
     asked = planned(machine, requirements=("torch==2.15.0",))
 
     newest = planned(machine).reasons[0].message
-    assert newest == "2.8.0 is the newest torch that macOS 13.7.2 supports"
+    rejection = (
+        "2.15.0+cpu does not run on macOS 13.7.2: it requires macOS 14.0 or newer"
+    )
+    assert newest == f"2.8.0 is the newest that fits; {rejection}"
     assert (
-        "requires macOS 14.0 or newer; this machine has macOS 13.7.2"
-        in asked.reasons[0].message
+        asked.reasons[0].message == f"no build of torch fits torch==2.15.0; {rejection}"
     )
     assert "Update to macOS 14.0 or newer" in (asked.fix or "")
 

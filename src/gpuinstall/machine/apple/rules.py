@@ -68,10 +68,10 @@ class AppleRules(Rules):
             return None
         return Reason(
             "macos-too-old",
-            f"it requires {self.format_required_driver(build)}; this machine has {self.driver}",
+            f"it requires {self._format_required_driver(build)}",
         )
 
-    def format_required_driver(self, build: Build) -> str:
+    def _format_required_driver(self, build: Build) -> str:
         """Return the minimum macOS version for messages."""
         return f"macOS {_oldest_macos(build)} or newer"
 
@@ -84,7 +84,7 @@ class AppleRules(Rules):
         """Return the command that updates macOS."""
         if code not in self.driver_reasons:
             return ()
-        note = f"Update to {self.format_required_driver(build)}; also in System Settings > General"
+        note = f"Update to {self._format_required_driver(build)}; also in System Settings > General"
         return (Advice("softwareupdate", ("--list",), note=note),)
 
     def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:

@@ -245,12 +245,12 @@ class NvidiaRules(Rules):
             is_supported = self._is_at_least(floor)
         if is_supported:
             return None
-        text = f"CUDA {major}.x needs {self.format_required_driver(build)}"
+        text = f"CUDA {major}.x needs {self._format_required_driver(build)}"
         if floor is None:
             text += f"; {self.driver} supports CUDA {self._cuda}"
         return Reason("driver-too-old", text)
 
-    def format_required_driver(self, build: Build) -> str:
+    def _format_required_driver(self, build: Build) -> str:
         """Return the minimum driver for the CUDA major version of a build."""
         toolkit = build.toolkit or (0, 0)
         floor = self._find_floor(toolkit[0])

@@ -54,7 +54,7 @@ def check_rights(paths: EnvironmentPaths, *, is_replaced: bool = False) -> None:
         if os.path.lexists(part) and not os.access(part, mode):
             raise InstallationError(
                 "python-unreadable",
-                f"the Python of {paths.venv} cannot be started: {part}: {_find_access_problem(part)}",
+                f"the Python of {paths.venv} cannot be started: {part}: {_find_access_problem(part, mode)}",
                 hint=_make_fixes(part),
             )
 
@@ -97,8 +97,11 @@ def is_read_only(paths: EnvironmentPaths) -> bool:
     return not all(map(_is_writable, _find_written_folders(paths)))
 
 
+_WRITING = os.W_OK | os.X_OK
+
+
 def _is_writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
+    return os.access(folder, _WRITING)
 
 
 def check_writable(folder: Path) -> None:
@@ -110,7 +113,7 @@ def check_writable(folder: Path) -> None:
     if not _is_writable(folder):
         raise InstallationError(
             "not-writable",
-            f"{folder} cannot be written: {_find_access_problem(folder)}",
+            f"{folder} cannot be written: {_find_access_problem(folder, _WRITING)}",
             hint=_make_fixes(folder),
         )
 
@@ -127,11 +130,18 @@ def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
                 yield folder
 
 
-def _find_access_problem(path: Path) -> str:
-    """Explain why this user cannot access a path."""
+def _find_access_problem(path: Path, needed: int) -> str:
+    """Explain why this user cannot access a path.
+
+    Args:
+        path: The path.
+        needed: The denied access, as in ``os.access``.
+    """
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         return "the file system is read-only"
     mode = stat.S_IMODE(path.stat().st_mode)
     if not is_mine(path):
         return f"it belongs to {owner_of(path)} and has mode {mode:o}"
+    if mode >> 6 & needed == needed:
+        return f"an attribute (see lsattr) or a security module protects it, although its mode is {mode:o}"
     return f"its mode is {mode:o}"

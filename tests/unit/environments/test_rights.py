@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
@@ -180,3 +181,14 @@ def test_another_users_environment_is_started_only_if_named(folder, monkeypatch)
     listener = Listener()
     active.check_environment_trust(paths.venv, listener)
     assert listener.notices[0] == f"Owner {paths.venv} belongs to nobody"
+
+
+def test_immutable_folder_is_not_explained_by_its_mode(folder):
+    paths = make_for_nobody(folder / ".venv")
+    if not process.run(["chattr", "+i", paths.venv]).ok:
+        pytest.skip("this file system has no attributes")
+    try:
+        refusal = run_as_nobody(partial(check_rights, paths))
+    finally:
+        process.run(["chattr", "-i", paths.venv])
+    assert "an attribute (see lsattr) or a security module protects it" in refusal

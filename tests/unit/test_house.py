@@ -200,6 +200,17 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         (r'"(platform_machine|python_full_version)": ', {"base/requirement.py"}),
         (r"environment: Mapping\[str, str\] \| None", set()),
         (r"\bpython_version\(\)", {"machine/pythons.py"}),
+        # Which index serves a name? Sources.find_indexes
+        (r"package_indexes\[", {"sources/sources.py"}),
+        # Which packages does uv build? list_built_sources
+        (r"if not (one|package)\.wheels\]", {"lock/file/lock.py"}),
+        # For which machine and Python are markers evaluated? LockRequest.markers
+        (
+            r"(?<!def )create_marker_values\(",
+            {"lock/request/lock_request.py", "plan/demand.py"},
+        ),
+        # Which options do pip's files have? read_pip_files, once per command
+        (r"(?<!def )\bfind_pip_files\(", {"sources/sources.py"}),
         # Is a URL or path local? find_path
         (r"\bis_remote\b|def find_path\(", {"base/requirement.py"}),
         # What is the public version? parse_public_version

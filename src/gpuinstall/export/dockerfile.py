@@ -24,7 +24,7 @@ from gpuinstall.export.pins import (
     make_export_error,
     read_lock_backend,
 )
-from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock, list_built_sources
 
 BOOTSTRAP = "bootstrap.py"
 """The script that a Dockerfile for several lock files copies."""
@@ -56,7 +56,7 @@ def format_dockerfile(
     parts = _read_templates()
     # The options that give a container access to the GPUs.
     access = parts["access"][read_lock_backend(lock).kind]
-    built = [package.name for package in lock.pylock.packages if not package.wheels]
+    built = [package.name for package, _ in list_built_sources(lock.pylock.packages)]
     addresses = lock.addresses.items()
     projects = [name for name, address in addresses if _LOCAL_PATH.search(address)]
     copy = f"COPY {lock.name} ./"

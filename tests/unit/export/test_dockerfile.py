@@ -38,6 +38,15 @@ def test_dockerfile_passes_linter(tmp_path):
     assert (done.out, done.err) == ("", "")
 
 
+def test_dockerfile_builds_no_wheel_by_url():
+    hashes = {"sha256": "0" * 64}
+    address = "https://files.example/d-1-py3-none-any.whl?a=1"
+    by_url = {"name": "d", "archive": {"url": address, "hashes": hashes}}
+    assert format_dockerfile(cuda_lock("cu126", by_url)) == format_dockerfile(
+        cuda_lock("cu126")
+    )
+
+
 def test_dockerfile_contains_locks_of_one_platform():
     arm = cuda_lock("cu130-linux-aarch64")
     assert select_image_locks([*LOCKS, WINDOWS, arm]) == LOCKS

@@ -28,8 +28,8 @@ from gpuinstall.lock.file.lock import (
     LockEntry,
     Record,
     compare_requests,
+    list_built_sources,
     parse,
-    parse_package_source,
 )
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
@@ -275,12 +275,9 @@ def _explain_idle_build(build: Build) -> Reason:
 def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield locked PyTorch packages that would be built from source."""
     built = set()
-    for package, entry in lock.package_sources:
-        sources = () if package.wheels else parse_package_source(package, entry)
-        for source in sources:
-            if source.is_built:
-                named = normalize_name(_VERSION.sub("", source.filename))
-                built |= {package.name, named} & catalog.family
+    for package, source in list_built_sources(lock.pylock.packages):
+        named = normalize_name(_VERSION.sub("", source.filename))
+        built |= {package.name, named} & catalog.family
     if built:
         message = f"{' and '.join(sorted(built))} has no wheel, and PyTorch packages are never built from source"
         yield Reason("wrong-source", message)

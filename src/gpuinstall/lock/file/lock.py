@@ -501,7 +501,6 @@ def parse_package_source(
     package: Package,
     entry: Any,
     folder: Path | None = None,
-    origin: SourceOrigin = SourceOrigin.LOCK,
 ) -> list[PackageSource]:
     """Parse the path and the URL of a file, folder, or repository in a lock.
 
@@ -509,7 +508,6 @@ def parse_package_source(
         package: The package.
         entry: The file, folder, or repository.
         folder: The folder of the lock file.
-        origin: The input that selects the source.
     """
     kinds = {
         "vcs": SourceKind.REPOSITORY,
@@ -525,7 +523,7 @@ def parse_package_source(
             address,
             folder,
             kind=kind,
-            origin=origin,
+            origin=SourceOrigin.LOCK,
             subdirectory=getattr(entry, "subdirectory", None) or "",
         )
         for address in (
@@ -536,6 +534,18 @@ def parse_package_source(
     ]
     commit = getattr(entry, "commit_id", "")
     return [replace(source, reference=commit) for source in sources]
+
+
+def list_built_sources(
+    packages: Packages,
+) -> list[tuple[Package, PackageSource]]:
+    """Return the sources that uv builds for packages without a wheel."""
+    without_wheels = [package for package in packages if not package.wheels]
+    built = []
+    for package, entry in list_package_sources(without_wheels):
+        sources = parse_package_source(package, entry)
+        built += [(package, one) for one in sources[:1] if one.is_built]
+    return built
 
 
 def list_locked_files(packages: Packages) -> tuple[LockedFile, ...]:

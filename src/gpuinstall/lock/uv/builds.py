@@ -24,13 +24,12 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import format_count, is_verbose, join_names
 from gpuinstall.base.uv import BuildVariables
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import data_files
 from gpuinstall.lock.file.lock import (
     Packages,
-    list_package_sources,
-    parse_package_source,
+    list_built_sources,
 )
 from gpuinstall.sources import Sources
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, BUILD_VARIABLES
@@ -145,19 +144,13 @@ def find_source_builds(
         requested: The packages that the user and the folder's files require. None: all.
     """
     builds = []
-    without_wheels = [package for package in packages if not package.wheels]
-    for package, entry in list_package_sources(without_wheels):
+    for package, source in list_built_sources(packages):
         is_required = requested is None or package.name in requested
         origin = SourceOrigin.FOLDER if is_required else SourceOrigin.LOCK
-        built = [
-            source
-            for source in parse_package_source(package, entry, origin=origin)
-            if source.is_built
-        ]
-        for source in built[:1]:
-            known = load_known_builds().get(package.name, KnownBuild())
-            version = str(package.version or "")
-            builds.append(SourceBuild(package.name, version, source, known))
+        selected = replace(source, origin=origin)
+        known = load_known_builds().get(package.name, KnownBuild())
+        version = str(package.version or "")
+        builds.append(SourceBuild(package.name, version, selected, known))
     return builds
 
 

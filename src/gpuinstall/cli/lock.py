@@ -129,7 +129,8 @@ def _write_locks(
     made = [written.lock for written in locks]
     if not options.dry_run:
         targets = project.contents.config.targets
-        for text in find_outdated_warnings(made, project.contents.locks, targets):
+        outdated = find_outdated_warnings(made, project.contents.locks, targets)
+        for text in (*outdated, *_find_other_torches(made, project)):
             options.terminal.warn(text)
     # Later commands do not have the typed requirements.
     required = project.contents.required.requirements
@@ -160,6 +161,19 @@ def _write_locks(
     if options.dry_run:
         rows.append(("Dry run", "nothing was changed"))
     return Outcome(data, rows, is_always_printed=options.dry_run)
+
+
+def _find_other_torches(locks: Sequence[Lock], project: Project) -> Iterator[str]:
+    """Yield a warning if lock files that were kept have another torch."""
+    names = {lock.name for lock in locks}
+    kept = [lock for lock in project.contents.locks.valid if lock.name not in names]
+    torches = find_different_versions([*locks, *kept]).get("torch")
+    if kept and torches and not project.contents.config.newest_per_target:
+        common = min(torches.values(), key=version_key)
+        yield (
+            f"the lock files have torch {format_versions(torches)}; lock without a target "
+            f"or machine selects one version for all, {common} or older"
+        )
 
 
 def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:

@@ -124,6 +124,9 @@ def _report_files(project: Project, request: Request) -> None:
     # If there are no requirements, only torch is requested.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
+        recorded = project.contents.recorded
+        if recorded.requirements and declared.file not in recorded.files:
+            message += ", not in the lock file yet"
         preferred = list_locked_versions(project, project.wants(request))
         if preferred:
             message += f"; {len(preferred)} versions from its own lock file"

@@ -112,7 +112,13 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
         # Query the index and import a slow module in parallel.
         pool.submit(import_module, "gpuinstall.verify.files")
         if not keeps_guard:
-            absent = pool.submit(find_missing_members, fit, project.catalog, session)
+            absent = pool.submit(
+                find_missing_members,
+                fit,
+                project.catalog,
+                sources=session.sources,
+                client=session.client,
+            )
         if planned.change.comes:
             fit = _unpack_all(planned, project)
             packages = _check_files(planned, project)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.errors import (
@@ -103,7 +104,8 @@ def resolve_locks(
         session.client.renewed = frozenset({ALL_PACKAGES} if is_whole else moving)
         session.outdated.add(INDEX_PAGES)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
-    _rebuild_outdated(requests[0].request, digests, session)
+    outdated = _find_outdated(requests[0].request, digests, session.folder)
+    session.outdated.update(outdated)
     # Ask uv once. Threads that start together would each run uv.
     session.find_default_index()
     outcome: Resolutions | Conflict = []
@@ -388,22 +390,21 @@ def _check_locked_torch(
             raise error
 
 
-def _rebuild_outdated(
-    request: Request, digests: Collection[str], session: Session
-) -> None:
-    """Make uv rebuild local projects if their files changed.
+def _find_outdated(
+    request: Request, digests: Collection[str], folder: Path
+) -> Iterator[str]:
+    """Yield local projects to rebuild, because their files changed.
 
     uv compares only the modification times of a project's own files.
 
     Args:
         request: The request.
         digests: The digests of these files in the locks; empty if nothing was built.
-        session: The HTTP clients and caches.
+        folder: The folder to which paths are relative.
     """
     if digests and request.build_files_digest not in {"", *digests}:
-        built = find_built_requirements(request.requirements, session.folder)
-        located = (locate_requirement(one, session.folder) for one in built)
-        session.outdated.update(one.text for one in located)
+        built = find_built_requirements(request.requirements, folder)
+        yield from (locate_requirement(one, folder).text for one in built)
 
 
 def _find_listed_files(requests: Requests, session: Session) -> Iterator[LockedFile]:

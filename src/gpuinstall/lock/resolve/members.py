@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.lock.file.fit import CompatibleLock
-    from gpuinstall.sources.session import Session
+    from gpuinstall.sources import Sources
+    from gpuinstall.sources.web import Client
 
 
 def select_best_wheels(
@@ -50,7 +51,9 @@ def select_best_wheels(
 def find_missing_members(
     fit: CompatibleLock,
     catalog: Catalog,
-    session: Session,
+    *,
+    sources: Sources,
+    client: Client,
 ) -> list[FamilyMember]:
     """Return the torch-family packages that a lock lacks.
 
@@ -60,7 +63,8 @@ def find_missing_members(
     Args:
         fit: The lock and its torch.
         catalog: The packages and their versions.
-        session: The sources and their clients.
+        sources: The package sources.
+        client: The HTTP client.
     """
     choice = fit.choice
     build = choice.build
@@ -80,7 +84,7 @@ def find_missing_members(
     def find_member(name: str) -> FamilyMember:
         wheels: Sequence[Wheel] = ()
         with suppress(InstallationError):
-            wheels = read_family_wheels(session.sources, session.client, backend, name)
+            wheels = read_family_wheels(sources, client, backend, name)
         suitable = select_best_wheels(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
         versions = companions.find_available_versions(build, Requirement.of(name))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.advice import make_change
@@ -77,7 +78,7 @@ def resolve_relaxed(
         GpuInstallError: No torch that runs is compatible with the rest of the request,
             or the last alternative failed.
     """
-    opened, metadata = _separate_project_requirements(requests, session)
+    opened, metadata = _separate_project_requirements(requests, session.folder)
     refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
     changed: list[Requirement] = []
     if refusals:
@@ -196,7 +197,7 @@ def _list_optional_pins(pins: Pins) -> list[Pins]:
 
 def _separate_project_requirements(
     requests: Requests,
-    session: Session,
+    folder: Path,
 ) -> tuple[list[LockRequest], tuple[Mapping[str, Any], ...]]:
     """Request local projects' requirements separately, so pins can be dropped.
 
@@ -206,7 +207,7 @@ def _separate_project_requirements(
     requirements = dict.fromkeys(requests[0].request.requirements)
     rows = []
     for requirement in requests[0].request.requirements:
-        project = read_folder_project(requirement, session.folder)
+        project = read_folder_project(requirement, folder)
         if project:
             row, required = project
             rows.append(row)

@@ -97,7 +97,7 @@ class Refused(Value):
     is_listed: bool = False
     """Whether PyTorch's index has the unlisted package for another Python."""
 
-    listed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    listed: Mapping[str, tuple[Version, ...]] = field(default_factory=dict)
     """The versions of requested packages in the sources of torch."""
 
     incompatible: IncompatibleWheel | None = None

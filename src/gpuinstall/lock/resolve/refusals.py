@@ -231,11 +231,11 @@ def _explain_by_source(refused: Refused) -> Conflict | None:
         if not versions or any(map(demand.allows, versions)):
             continue
         index = refused.resolver_input.catalog.torch_index
-        latest = sorted(versions, key=Version, reverse=True)
+        latest = dict.fromkeys(one.public for one in sorted(versions, reverse=True))
         error = NoBuildError(
             "requirements-conflict",
             f"no source of PyTorch packages ({index}) has a wheel of {demand} for this target",
-            why=f"it has {name} {join_names(latest)}",
+            why=f"it has {name} {join_names([*latest])}",
             hint=f"Request one of these versions, or {name} without a version",
         )
         return Conflict(error)

@@ -18,7 +18,7 @@ from gpuinstall.base.requirement import Constraint, Requirement, requirement_nam
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
-from gpuinstall.catalog import COMPANIONS
+from gpuinstall.catalog import COMPANIONS, PAIRED
 from gpuinstall.catalog.listing import find_family_links
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.request.project import RemoteArchives, find_nested_requirements
@@ -392,9 +392,9 @@ class Resolver:
         unlisted = refused.conflict.unlisted
         is_listed = unlisted and self.index.lists(unlisted)
         listed = {
-            name: tuple(dict.fromkeys(wheel.version.public for wheel in wheels))
+            name: tuple(wheel.version for wheel in wheels)
             for name, wheels in self.index.read_pages().items()
-            if name in self.resolver_input.requested
+            if name in self.resolver_input.requested - PAIRED
         }
         refused = replace(
             refused,

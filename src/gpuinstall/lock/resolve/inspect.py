@@ -353,7 +353,7 @@ class ResolutionInspector:
         """Return the needed libraries that no package provides, by package."""
         lacking = {}
         for package, found in self.find_installed(resolution).items():
-            row = found.row
+            row = found.verdicts[resolution.torch].row
             if package not in self.requested or len(row.cudas) > 1:
                 # A part may be loaded on demand, or only for torch's CUDA.
                 row = replace(row, needs=row.common)

@@ -214,7 +214,7 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         # Is a URL or path local? find_path
         (r"\bis_remote\b|def find_path\(", {"base/requirement.py"}),
         # What is the public version? parse_public_version
-        (r"Version\(Version\(", {"base/versions.py"}),
+        (r"Version\((Version\(|[\w.]*\.public\))", {"base/versions.py"}),
         # What does a file's METADATA contain? parse_metadata
         (r"Parser\(\)\.parse|message_from_", {"wheels/wheel_reader.py"}),
         # Does a path lead outside? leads_outside

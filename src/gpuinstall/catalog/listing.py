@@ -29,7 +29,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import is_http_url, requirement_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend, known_backend
+from gpuinstall.base.versions import Backend, known_backend, parse_public_version
 from gpuinstall.catalog.catalog import (
     COMPANIONS,
     DEFAULT_INDEX,
@@ -393,7 +393,7 @@ def group_by_build(
     for wheel in wheels:
         if wheel.package != "torch" or platform not in platforms(wheel.tags):
             continue
-        torch = Version(wheel.version.public)
+        torch = parse_public_version(wheel.version)
         # Assume that an unknown torch on the default index has the latest known backend.
         backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
         if backend is not None:

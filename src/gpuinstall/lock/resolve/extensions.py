@@ -27,7 +27,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.base.versions import ComputeCapability, parse_public_version
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
     Extension,
@@ -179,7 +179,7 @@ class ExtensionChooser:
         def age(file: ExtensionFile) -> tuple[bool, Version]:
             wheel = file.wheel
             locked = locked_versions.get(wheel.package, "").partition("+")[0]
-            return wheel.version.public == locked, Version(wheel.version.public)
+            return wheel.version.public == locked, parse_public_version(wheel.version)
 
         def file_key(file: ExtensionFile) -> tuple[object, ...]:
             is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
@@ -57,6 +57,9 @@ from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import Page
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 _WheelPages = dict[str, tuple[Wheel, ...]]
 _LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
@@ -388,7 +391,7 @@ class PackageIndex:
             if requirement.url or requirement.name not in self.names() - {"torch"}:
                 continue
             allowed = [
-                Version(wheel.version.public)
+                parse_public_version(wheel.version)
                 for wheel in self.find_wheels(requirement.name)
                 if wheel.backend in {build.backend.tag, None}
                 and requirement.allows(wheel.version.public)

@@ -27,11 +27,17 @@ SUBCOMMANDS = {"list", "remove", "rollback", "prune", "check", "download"}
 FIRST = re.compile(r"run it again|trust this|if you trust|to use a mirror|^export")
 """Signs of a step that precedes the same command."""
 UNSUITED = re.compile(
-    r"<|…|^(?:sudo|docker|pip|softwareupdate|curl)\b|index\.example|CUDA_HOME"
+    r"<|…|index\.example|CUDA_HOME|sudo|find /"
+    r"|^(?:docker|pip|softwareupdate|curl|wget|git ls-remote)\b"
 )
 """Hints with a placeholder, or for programs and servers that a test lacks."""
 UNREPAIRABLE = {
-    "install: An incomplete torch leaves no environment.",  # the index has this file
+    # The index has a damaged torch, the kernel always fails, or an index is stopped.
+    "install: An incomplete torch leaves no environment.",
+    "proof: heavy: Adding a package keeps the verification.",
+    "install: A rejected plan needs no network.",
+    "relax: Fixes need no unreachable index.",
+    "settings: Another machine takes torch from --wheels.",
 }
 
 
@@ -119,7 +125,8 @@ def try_hint(stage, typed, hint, printed):
     folder, variables, arguments = own.groups(default="")
     line = command_of(hint)
     if FIRST.search(hint):
-        line = f"{line} && {variables}gpuinstall {arguments}"
+        before = f"export {variables}; " if variables else ""
+        line = f"{before}{line} && gpuinstall {arguments}"
     elif OWN.fullmatch(line):
         line = f"{variables}{line}"
     done = stage.run(f"cd {folder} && {line}" if folder else line)

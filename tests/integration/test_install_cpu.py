@@ -65,7 +65,9 @@ def test_pip_and_uv_keep_the_installed_torch(project):
     """Without a torch index, PyTorch packages are not replaced."""
     constrained = {
         **project.environment,
-        "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri(),
+        "UV_CONSTRAINT": (
+            project.folder / ".venv" / "gpuinstall-constraints.txt"
+        ).as_uri(),
     }
     pip, python = (
         project.folder / ".venv" / "bin" / "pip",

@@ -51,7 +51,7 @@ def error(workshop, *arguments):
 def test_install_upgrade_and_rollback_leave_no_files(workshop):
     workshop.document("install", "torch==2.13.0")
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
-    assert (workshop.folder / ".venv" / "constraints.txt").is_file()
+    assert (workshop.folder / ".venv" / "gpuinstall-constraints.txt").is_file()
     workshop.document("install", "torch==2.14.1")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
     workshop.document("env", "rollback")

@@ -28,7 +28,9 @@ _MASKED = (
 _BEGIN = "# gpuinstall hook: gpuinstall manages the lines between these two marks"
 _END = "# end of gpuinstall hook"
 _BLOCK = rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)"
-_GUARD_HEAD = r"# Constraints that keep the builds of \S+ \(([0-9a-f]{8})\)\. .*\n"
+_GUARD_HEAD = (
+    r"# Written by gpuinstall to keep the builds of \S+ \(([0-9a-f]{8})\)\. .*\n"
+)
 
 
 _WIDEST = 8000
@@ -173,7 +175,7 @@ def format_guard(text: str, source: str, lift: str) -> str:
         source: The lock file or torch from which they are derived.
         lift: The instructions for removing them.
     """
-    return f"# Constraints that keep the builds of {source} ({checksum(text)}). {lift}\n{text}"
+    return f"# Written by gpuinstall to keep the builds of {source} ({checksum(text)}). {lift}\n{text}"
 
 
 def is_guard_text(text: str) -> bool:

@@ -20,7 +20,7 @@ def constrain_pip(constraints: str) -> None:
     names = {os.path.basename(word).partition(".")[0].rstrip("23") for word in words}  # noqa: PTH119  imported slowly
     # pip starts itself again for another environment.
     is_for_other = any(word.partition("=")[0] == "--python" for word in words)
-    file = os.path.join(sys.prefix, "constraints.txt")  # noqa: PTH118
+    file = os.path.join(sys.prefix, "gpuinstall-constraints.txt")  # noqa: PTH118
     if names.isdisjoint({"pip", "-mpip"}) or is_for_other or not os.path.isfile(file):
         return
     from pathlib import Path

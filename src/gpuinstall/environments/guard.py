@@ -23,7 +23,7 @@ from gpuinstall.base.text import format_guard, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import find_owning_application
 
-CONSTRAINTS = "constraints.txt"
+CONSTRAINTS = "gpuinstall-constraints.txt"
 UV_SETTINGS = "uv.toml"
 """uv's settings, read from the working folder or its nearest parent."""
 _STARTUP = ("_gpuinstall.py", "_gpuinstall.pth")
@@ -117,7 +117,7 @@ def write_guard(
         module: Path(__file__).with_name(module).read_text("utf-8"),
         start: f"import _gpuinstall; _gpuinstall.constrain_pip({users})\n",
     }
-    lift = f"To disable them, delete {start} in the folder of pip."
+    lift = f"gpuinstall install changes them. To disable them, delete {start} in the folder of pip."
     for path in find_guard_paths(built):
         text = texts[path.rpartition("/")[2]]
         # A URL of the user's constraints may contain a login.

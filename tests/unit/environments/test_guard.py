@@ -81,11 +81,11 @@ def constraint_of(folder, *words, **variables):
 
 
 def test_moved_environment_constrains_pip_at_its_new_path(venv):
-    first, *constraints = (venv / "constraints.txt").read_text().splitlines()
+    first, *constraints = (venv / "gpuinstall-constraints.txt").read_text().splitlines()
     assert constraints == ["torch==2.14.1+cu126"]
     assert "_gpuinstall.pth" in first
     moved = venv.rename(venv.parent / "moved")
-    own = (moved / "constraints.txt").as_uri()
+    own = (moved / "gpuinstall-constraints.txt").as_uri()
     assert "%20" in own
     for word in ("pip", "pip3", "/a/bin/pip3.12", "pip.exe", "-mpip"):
         assert constraint_of(moved, word) == " ".join((*USERS, own)), word
@@ -98,7 +98,7 @@ def test_other_programs_receive_no_constraints(venv, words):
 
 
 def test_pip_works_without_deleted_constraints(venv):
-    (venv / "constraints.txt").unlink()
+    (venv / "gpuinstall-constraints.txt").unlink()
     assert constraint_of(venv, "pip") == "None"
 
 

@@ -119,12 +119,12 @@ def test_edited_lock_and_pip_settings_are_user_files(tmp_path):
     write_guard(venv, "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",))
     assert find_user_paths(venv) == []
     start = f"{SITE}/_gpuinstall.pth"
-    for name in (start, "constraints.txt", "pylock.cu126.toml"):
+    for name in (start, "gpuinstall-constraints.txt", "pylock.cu126.toml"):
         with (venv / name).open("a", encoding="utf-8") as file:
             file.write("six==1.0\n")
     (venv / "pylock.mine.toml").touch()
     assert find_user_paths(venv) == [
-        "constraints.txt",
+        "gpuinstall-constraints.txt",
         start,
         "pylock.cu126.toml",
         "pylock.mine.toml",

@@ -7,12 +7,14 @@ import os
 import platform
 import re
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import version_key
-from gpuinstall.machine.children import json_or_none, read_output
-from gpuinstall.machine.source import Source
+
+if TYPE_CHECKING:
+    from gpuinstall.machine.source import Source
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
@@ -42,6 +44,8 @@ class Host(Value):
 
 def read_host(source: Source) -> Host:
     """Read operating system, processor, and C library of the host."""
+    from gpuinstall.machine.children import json_or_none
+
     answers = json_or_none(source.answer(PLATFORM, _read_platform)) or {}
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
@@ -99,6 +103,8 @@ def _read_platform() -> str:
 
 def _read_translation_state() -> str:
     """Return ``"1"`` if Rosetta translates this Python."""
+    from gpuinstall.machine.children import read_output
+
     # On Windows, an emulated Python reports the machine's architecture.
     if platform.system() != "Darwin":
         return ""

@@ -190,7 +190,7 @@ def lock(
         GpuInstallError: A lock cannot be resolved.
     """
     from gpuinstall.install.environment_lock import lock_files_mutex
-    from gpuinstall.lock.write import write_locks
+    from gpuinstall.lock.write import WriteOptions, write_locks
     from gpuinstall.machine.pythons import select_base_python
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras
@@ -219,12 +219,11 @@ def lock(
         request = read_request(project)
         requests = make_lock_requests(project, request)
         return write_locks(
-            project.folder,
             requests,
             project.open_session(),
-            existing=project.contents.locks,
-            gate=project.lock_gate,
-            upgrade=upgrade,
+            project.contents.locks,
+            project.lock_gate,
+            WriteOptions(upgrade),
         )
 
 

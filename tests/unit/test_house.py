@@ -326,6 +326,38 @@ def test_explanations_read_and_resolve_nothing():
     assert imported == set(), "an explanation is a pure function of Found or Refused"
 
 
+PAGE_READERS = {"find_page", "find_page_if_reachable", "parse_page", "parse_files"}
+PAGE_READERS |= {"read_default_wheels", "read_family_wheels", "read_index_names"}
+PAGE_READERS |= {"read_live_catalog", "list_files", "read_listing"}
+
+
+@pytest.mark.parametrize(
+    ("functions", "places"),
+    [
+        # ask
+        ({"resolve_project"}, {"run_uv"}),
+        # inspect; extensions and torch have readers of their own
+        ({"Inspector"}, {"inspect", "extensions"}),
+        ({"make_reader"}, {"package_index", "extensions", "live_builds"}),
+        # pages; locks reports the hosts of an index after a refusal
+        (
+            PAGE_READERS,
+            {"package_index", "live_builds", "extensions", "members", "locks"},
+        ),
+    ],
+)
+def test_resolver_walls_are_not_crossed(functions, places):
+    crossing = set()
+    for name, module in modules().items():
+        folder, _, last = name.removeprefix("gpuinstall.").rpartition(".")
+        for node in module.nodes if folder == "lock.resolve" else ():
+            named = {getattr(node, key, None) for key in ("id", "attr")}
+            if functions & named:
+                crossing.add(last)
+
+    assert crossing == places, "a wall of the resolver has another door"
+
+
 LAYERS = ("lock.file", "lock.request", "lock.uv", "lock.resolve", "lock")
 """The layers of the lock package; each imports only earlier ones."""
 

@@ -26,7 +26,7 @@ from gpuinstall.lock.file.lock import Lock, find_different_versions, format_vers
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds, check_hosts
 from gpuinstall.lock.uv.fetch import download
-from gpuinstall.lock.write import find_outdated_warnings, write_locks
+from gpuinstall.lock.write import WriteOptions, find_outdated_warnings, write_locks
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
@@ -117,14 +117,11 @@ def _write_locks(
 
     With ``--dry-run``, no file is written."""
     locks = write_locks(
-        project.folder,
         requests,
         project.open_session(),
-        existing=project.contents.locks,
-        gate=project.lock_gate,
-        upgrade=options.upgrade,
-        moving=options.packages_to_upgrade(),
-        dry_run=options.dry_run,
+        project.contents.locks,
+        project.lock_gate,
+        WriteOptions(options.upgrade, options.packages_to_upgrade(), options.dry_run),
     )
     made = [written.lock for written in locks]
     if not options.dry_run:

@@ -139,6 +139,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
 def _resolve(state: InstallState, project: Project) -> Resolution:
     """Resolve, and keep the locked versions of packages not to upgrade."""
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
+    from gpuinstall.lock.resolve.previous import Previous
 
     pinned = state.existing.pinned_locks
     # Without a lock file, no version is kept.
@@ -149,13 +150,9 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
         for name in state.options.moving
         if any(name in lock.versions for lock in near_to)
     ]
-    resolve = partial(
-        resolve_locks,
-        session=project.open_session(),
-        locks=pinned,
-        moving=moving,
-        upgrade=state.options.upgrade,
-    )
+    previous = Previous(pinned, moving, state.options.upgrade)
+    session = project.open_session()
+    resolve = partial(resolve_locks, session=session, previous=previous)
     request = state.lock_request.limit_to_locked_backends(near_to)
     try:
         return resolve([request])[0]
@@ -230,13 +227,16 @@ def _resolve_with_installed(
         label: The local version label of an installed torch that omits it. Empty if unknown.
     """
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
+    from gpuinstall.lock.resolve.previous import Previous
 
     request = state.lock_request
     existing = state.existing
     # The versions of other packages in PyTorch's family depend on torch.
     outside = existing.versions.keys() - project.catalog.family
     near = {name: existing.versions[name] for name in sorted(outside)}
-    resolve = partial(resolve_locks, session=project.open_session(), installed=near)
+    session = project.open_session()
+    previous = Previous(installed=near)
+    resolve = partial(resolve_locks, session=session, previous=previous)
     typed = project.settings
     builds = [*_find_installed_builds(existing, request.request, label)]
     if not (typed.files or typed.request.requirements or typed.request.backend):

@@ -44,6 +44,7 @@ from gpuinstall.lock.file.lock import (
     placeholder_hash,
 )
 from gpuinstall.lock.resolve.locks import resolve_locks
+from gpuinstall.lock.resolve.previous import Previous
 from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.sources.announcements import report_ignored_settings
@@ -84,57 +85,57 @@ class WrittenLock(Value):
         }
 
 
+class WriteOptions(Value):
+    """The options of ``lock``."""
+
+    upgrade: bool = False
+    """Whether to resolve even if the existing lock files are up to date."""
+    moving: Collection[str] = ()
+    """The only packages whose versions may change."""
+    dry_run: bool = False
+    """Whether to write no lock files, and download no files for their hashes."""
+
+
 def write_locks(
-    folder: Path,
     requests: Sequence[LockRequest],
     session: Session,
-    *,
     existing: FolderLocks,
     gate: LockGate,
-    upgrade: bool,
-    moving: Collection[str] = (),
-    dry_run: bool = False,
+    options: WriteOptions,
 ) -> list[WrittenLock]:
     """Write a lock file for each request unless all are up to date.
 
     Args:
-        folder: The folder for the lock files.
         requests: A request for each lock file.
         session: The HTTP clients and caches.
         existing: The lock files in the folder.
         gate: Checks the package sources in existing lock files.
-        upgrade: Whether to resolve even if the existing lock files are up to date.
-        moving: The only packages whose versions may change.
-        dry_run: Whether to resolve without writing lock files or downloading files
-            for their hashes.
+        options: What to upgrade, and whether to write.
     """
+    folder, upgrade, moving = gate.folder, options.upgrade, options.moving
     if not upgrade and not moving:
         current = _find_current_locks(existing, requests, gate)
         if current:
             return [_write(lock, folder) for lock in current]
-    if not dry_run:
+    if not options.dry_run:
         check_writable(folder)
     report_ignored_settings(session.sources, session.reporter)
     kept = existing.valid if upgrade else existing.check()
     existing.report_damaged(requests[0].request, session.reporter)
     locked = [lock for lock in kept if lock.is_from_gpuinstall]
-    resolutions = resolve_locks(
-        requests, session, locks=locked, moving=moving, upgrade=upgrade
-    )
-    changes = []
-    by_name = {lock.name: lock for lock in existing.valid}
-    for resolution in resolutions:
-        before = by_name.get(resolution.target.filename)
-        changes.append(
-            compare_versions(before.all_versions, resolution.all_versions)
-            if before
-            else ()
-        )
+    resolutions = resolve_locks(requests, session, Previous(locked, moving, upgrade))
+    before = {lock.name: lock.all_versions for lock in existing.valid}
+    changes = [
+        compare_versions(before[name], one.all_versions) if name in before else ()
+        for one in resolutions
+        for name in [one.target.filename]
+    ]
     _report_resolutions(resolutions, changes, session.reporter)
-    later = {file for one in resolutions for file in one.hashes.missing if dry_run}
+    missing = {file for one in resolutions for file in one.hashes.missing}
+    later = missing if options.dry_run else ()
     locks = build_locks(requests, resolutions, session, folder, later)
     # Write concurrently, because each write waits for the disk.
-    write = partial(_write, folder=folder, dry_run=dry_run)
+    write = partial(_write, folder=folder, dry_run=options.dry_run)
     written = map_concurrently(write, locks)
     return [
         replace(one, changes=changed)

@@ -176,10 +176,6 @@ def _describe_remedy(result: Compatibility, reason: Reason, found: Found) -> str
         if is_misfit and usable:
             backend = builds[usable[0]].backend
             remedy += f", and on the GPU with --backend {backend}"
-        elif is_misfit:
-            remedy += (
-                f", and {row.package} without a version may resolve to one for the GPU"
-            )
         return remedy
     if members.is_optional(row.package, row.witness or ""):
         return "; it works without this library"

@@ -32,6 +32,9 @@ ASSUMED_GLIBC = "assumed-glibc"
 MAX_LISTED = 3
 """Maximum number of sentences that a message lists."""
 
+_NEWEST = Version("99999999")
+"""A version that only requirements without an upper limit allow."""
+
 _NO_WHEELS = "has no wheels"
 """The words of uv about a release without a compatible wheel."""
 
@@ -159,14 +162,27 @@ def explain_older(found: Found) -> list[Reason]:
                 None, [_explain_release(package, selected, newest, found)]
             )
     for package, before in found.resolver_input.alternative.moving.items():
-        is_own = package in found.newest or package in found.bound
-        if not is_own and before == found.answer.versions.get(package):
-            version = found.find_version(package)
-            message = (
-                f"{package} {version} is the latest version that all requirements allow"
-            )
-            reasons.append(Reason(PROGRAM_HELD_BACK, message))
+        version = found.answer.versions.get(package)
+        is_own = package in {*found.newest, *found.bound, *reported}
+        if version == before and not is_own:
+            reasons.append(_explain_unmoved(package, before, found))
     return reasons
+
+
+def _explain_unmoved(package: str, version: str, found: Found) -> Reason:
+    """Return which packages prevent the upgrade of a package."""
+    limiting = [
+        _format_release(name, selected)
+        for name, selected in found.answer.versions.items()
+        for one in found.log.find_dependencies(name, selected)
+        if one.name == package and not one.allows(_NEWEST)
+    ]
+    allowing = f"{join_names(limiting)} {'allow' if limiting[1:] else 'allows'}"
+    message = (
+        f"{_format_release(package, version)} is the latest version that "
+        f"{allowing if limiting else 'all requirements allow'}"
+    )
+    return Reason(PROGRAM_HELD_BACK, message)
 
 
 def _explain_release(

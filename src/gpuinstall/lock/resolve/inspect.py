@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import SourceKind
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.text import join_names
@@ -377,27 +376,21 @@ class ResolutionInspector:
 
     def find_source_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield facts about sdists whose CUDA does not support the GPUs."""
+        build = self.resolver_input.builds[0]
         for package in find_sdists(resolution):
             for version in self.index.find_source_versions(package):
-                why = self.reject_cuda(package, parse_name_cuda(package), version)
-                if why is None:
-                    continue
-                message = f"{package} {version} {why.message}"
-                yield Fact(package, version, message, builds=frozenset())
-
-    def reject_cuda(
-        self, package: str, cuda: int | None, version: str = "0"
-    ) -> Reason | None:
-        """Return why a package for a CUDA major does not run, if known."""
-        build = self.resolver_input.builds[0]
-        row = WheelRow(
-            package=package,
-            version=version,
-            backend=build.backend.tag,
-            platform=f"{build.os}-{build.arch}",
-            cuda=f"{cuda}.0" if cuda else None,
-        )
-        return assess_gpus(row, self.resolver_input.gpus).rejection
+                cuda = parse_name_cuda(package)
+                row = WheelRow(
+                    package=package,
+                    version=version,
+                    backend=build.backend.tag,
+                    platform=f"{build.os}-{build.arch}",
+                    cuda=f"{cuda}.0" if cuda else None,
+                )
+                why = assess_gpus(row, self.resolver_input.gpus).rejection
+                if why:
+                    message = f"{package} {version} {why.message}"
+                    yield Fact(package, version, message, builds=frozenset())
 
     # One wheel.
 

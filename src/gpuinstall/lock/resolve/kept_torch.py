@@ -40,13 +40,16 @@ def keep_torch(
         index: The torch index.
     """
     own = [one for one in locks if len(locks) == 1 or one.target == request.label]
-    if len(own) != 1:
+    names = requirement_names(request.request.requirements)
+    if len(own) != 1 or own[0].find_unhashed_packages:
         return None
     [lock] = own
-    if lock.find_unhashed_packages or "torch" not in lock.versions:
+    if "torch" not in lock.versions:
+        return None
+    # Another request may need another torch.
+    if not (names <= lock.requested or names >= lock.requested):
         return None
     wheels = _list_wheels(lock, request, index)
-    names = requirement_names(request.request.requirements)
     listing = Listing(
         wheels,
         frozenset([lock.record.backend]),

@@ -7,7 +7,7 @@ Python, and with ``--relax`` fewer pins.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -18,12 +18,11 @@ from gpuinstall.base.errors import (
     InstallationError,
     MachineError,
     NoBuildError,
-    UsageError,
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import Constraint, is_file_url, is_http_url
+from gpuinstall.base.requirement import Constraint, is_http_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version, version_key
@@ -31,9 +30,6 @@ from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
-    Record,
-    compare_requests,
-    find_version_conflicts,
     list_locked_files,
 )
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -42,6 +38,11 @@ from gpuinstall.lock.request.project import find_built_requirements
 from gpuinstall.lock.resolve.found import TORCH_ADDED
 from gpuinstall.lock.resolve.kept_torch import keep_torch
 from gpuinstall.lock.resolve.live_builds import add_live_builds
+from gpuinstall.lock.resolve.previous import (
+    NOTHING,
+    Previous,
+    map_pins_by_name,
+)
 from gpuinstall.lock.resolve.refusals import NO_CODE
 from gpuinstall.lock.resolve.resolver_input import (
     TARGETS_DISAGREE,
@@ -62,8 +63,6 @@ from gpuinstall.lock.uv.project import locate_requirement
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.alternatives import runs_on_same_gpus
-from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
@@ -74,99 +73,97 @@ PYTHONS = 2
 
 
 def resolve_locks(
-    requests: Requests,
-    session: Session,
-    *,
-    locks: Sequence[Lock] = (),
-    moving: Collection[str] = (),
-    upgrade: bool = False,
-    installed: Mapping[str, str] | None = None,
+    requests: Requests, session: Session, previous: Previous = NOTHING
 ) -> Resolutions:
     """Resolve lock requests with the builds that indexes currently list.
 
     Args:
         requests: The request for each target.
         session: The HTTP clients and caches.
-        locks: The existing locks, whose versions are kept where possible.
-        moving: The only packages to upgrade.
-        upgrade: Whether to upgrade all packages, and keep only the Python of the locks.
-        installed: The versions to keep where possible, if there is no lock.
+        previous: The versions to keep where possible.
 
     Raises:
         MachineError: No build runs on a machine.
         NoBuildError: No build or no versions are compatible.
         InstallationError: A source or uv fails.
-        UsageError: A package in ``moving`` is in no lock.
+        UsageError: A package to upgrade is in no lock.
     """
-    is_whole = upgrade or not requests[0].catalog.family.isdisjoint(moving)
-    # uv rejects --refresh offline.
-    if (upgrade or moving) and not session.sourcing.offline:
-        session.client.renewed = frozenset({ALL_PACKAGES} if is_whole else moving)
-        session.outdated.add(INDEX_PAGES)
-    digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
-    outdated = _find_outdated(requests[0].request, digests, session.folder)
-    session.outdated.update(outdated)
+    _renew_pages(requests[0], session, previous)
     # Ask uv once. Threads that start together would each run uv.
     session.find_default_index()
-    outcome: Resolutions | Conflict = []
-    live = requests
-    if not is_whole:
-        outcome = _resolve_with_locked_torch(requests, locks, moving, session)
-    if not outcome:
-        live, unreachable = add_live_builds(requests, session)
-        if unreachable:
-            raise create_resolution_error(unreachable, requests)
-        _check_locked_torch(live, locks, session)
-        locked = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
-        if installed:
-            locked = [Alternative(preferences=installed)]
-        outcome = _resolve_first(live, locked, session, requests)
-    if isinstance(outcome, Conflict):
-        # The last alternative keeps the fewest versions, so the request itself conflicts.
-        error = outcome.error
-        pythons = _list_other_pythons(live, locked[-1], error)
-        outcome = _resolve_first(live, pythons, session, requests) or outcome
-        if isinstance(outcome, Conflict):
-            report_linked_hosts(_find_listed_files(live, session), session)
-    if not isinstance(outcome, Conflict):
-        preferred = live[0].request.preferred
-        outcome = [
-            one.with_warnings(_find_changed_versions(one.versions, preferred))
-            for one in outcome
-        ]
-    else:
-        from gpuinstall.lock.resolve import relax
+    outcome = _resolve_with_locked_torch(requests, previous, session)
+    outcome = outcome or _resolve_with_live_builds(requests, previous, session)
+    preferred = requests[0].request.preferred
+    resolutions = [
+        one.with_warnings(_find_changed_versions(one.versions, preferred))
+        for one in outcome
+    ]
+    _report_sources(resolutions, previous.releases, session)
+    return resolutions
 
-        if not live[0].request.relax:
-            relax.suggest_changed_request(live, error, session, resolve_alternative)
-            raise error
-        outcome = relax.resolve_relaxed(live, error, session, resolve_alternative)
-    reported = {pair for lock in locks for pair in lock.all_versions.items()}
-    _report_sources(outcome, reported, session)
-    return outcome
+
+def _renew_pages(request: LockRequest, session: Session, previous: Previous) -> None:
+    """Renew the pages of packages to upgrade, and builds of changed projects."""
+    # uv rejects --refresh offline.
+    if (previous.upgrade or previous.moving) and not session.sourcing.offline:
+        is_whole = previous.may_move_torch(request)
+        names = {ALL_PACKAGES} if is_whole else previous.moving
+        session.client.renewed = frozenset(names)
+        session.outdated.add(INDEX_PAGES)
+    is_renewed, locks = previous.upgrade, previous.locks
+    digests = {"" if is_renewed else lock.record.build_files_digest for lock in locks}
+    outdated = _find_outdated(request.request, digests, session.folder)
+    session.outdated.update(outdated)
+
+
+def _resolve_with_live_builds(
+    requests: Requests, previous: Previous, session: Session
+) -> Resolutions:
+    """Resolve with the builds that the sources list."""
+    live, unreachable = add_live_builds(requests, session)
+    if unreachable:
+        raise create_resolution_error(unreachable, requests)
+    _check_locked_torch(live, previous.locks, session)
+    locked = [*previous.create_alternatives(live)]
+    outcome = _resolve_first(live, locked, session, requests)
+    if not isinstance(outcome, Conflict):
+        return outcome
+    # The last alternative keeps the fewest versions, so the request itself conflicts.
+    error = outcome.error
+    pythons = _list_other_pythons(live, locked[-1], error)
+    outcome = _resolve_first(live, pythons, session, requests) or outcome
+    if not isinstance(outcome, Conflict):
+        return outcome
+    report_linked_hosts(_find_listed_files(live, session), session)
+    from gpuinstall.lock.resolve import relax
+
+    if not live[0].request.relax:
+        relax.remove_fixes_of_one_target(live, error)
+        raise error
+    return relax.resolve_relaxed(live, error, session, resolve_alternative)
 
 
 def _resolve_with_locked_torch(
-    requests: Requests,
-    locks: Sequence[Lock],
-    moving: Collection[str],
-    session: Session,
+    requests: Requests, previous: Previous, session: Session
 ) -> Resolutions:
     """Resolve without pages of the torch family, or return an empty list.
 
     The list is empty if torch may change.
     """
-    sources = session.sources
+    locks, sources = previous.locks, session.sources
+    # Locked files have no upload date.
+    is_dated = sources.find_links or sources.uv.exclude_newer
+    if is_dated or previous.may_move_torch(requests[0]):
+        return []
     all_kept = [keep_torch(one, locks, sources.torch_index) for one in requests]
     kept = [one for one in all_kept if one]
-    # Locked files have no upload date.
-    if len(kept) < len(requests) or sources.find_links or sources.uv.exclude_newer:
+    if len(kept) < len(requests):
         return []
     live = [one.request for one in kept]
     wheels = tuple(chain.from_iterable(one.wheels for one in kept))
     outcome: Resolutions | Conflict = []
     with suppress(GpuInstallError):
-        alternatives = create_locked_alternatives(live, locks, moving, upgrade=False)
+        alternatives = previous.create_alternatives(live)
         strict = [replace(one, kept=wheels) for one in alternatives]
         outcome = _resolve_first(live, strict, session, live)
     if isinstance(outcome, Conflict):
@@ -498,145 +495,3 @@ def _find_changed_versions(
     if others:
         message = "these versions differ from the project's own lock"
         yield Reason("team-lock-differs", f"{message}: {', '.join(others)}")
-
-
-def create_locked_alternatives(
-    requests: Requests,
-    locks: Sequence[Lock],
-    moving: Collection[str],
-    *,
-    upgrade: bool,
-) -> Iterator[Alternative]:
-    """Yield alternatives: pin the locked torch first, then only prefer it.
-
-    Args:
-        requests: The request for each target.
-        locks: The existing locks.
-        moving: The only packages to upgrade.
-        upgrade: Whether to upgrade everything.
-    """
-    alternative = Alternative(python=_find_locked_python(requests[0], locks))
-    if upgrade:
-        yield alternative
-        return
-    request = requests[0].request
-    versions = _find_locked_versions(request, locks, moving)
-    moved = {name: versions.pop(name) for name in moving}
-    hashes = _find_locked_hashes(locks, moving)
-    alternative = replace(
-        alternative, preferences=versions, moving=moved, hashes=hashes
-    )
-    torch = versions.get("torch")
-    is_new = not moving and _has_new_programs(requests[0], locks)
-    # Without a torch version, the build of the other PyTorch packages is unknown.
-    torch_is_kept = torch and not is_new and _can_keep_torch(requests[0], torch)
-    if torch_is_kept:
-        by_target = {lock.target: lock.versions for lock in locks}
-        # Conflicting locks, such as the sides of a merge, cannot be kept unchanged.
-        is_whole = (
-            not moving
-            and len(by_target) == len(locks)
-            and not find_version_conflicts(locks)
-            and _are_locks_current(request, locks)
-        )
-        members = requests[0].catalog.family & versions.keys()
-        yield replace(
-            alternative,
-            pins={name: versions[name] for name in sorted(members)},
-            locks=by_target if is_whole else {},
-        )
-    if not moving or not torch_is_kept:
-        yield alternative
-
-
-def _find_locked_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
-    """Return the Python version in lock files if the request allows it."""
-    demand = parse_request(request.request, request.catalog, request.machine)
-    for lock in locks:
-        if lock.python in demand.pythons:
-            return lock.python
-    return None
-
-
-def _find_locked_versions(
-    request: Request,
-    locks: Sequence[Lock],
-    moving: Collection[str],
-) -> dict[str, str]:
-    """Return locked versions, also from ``uv.lock`` or ``poetry.lock``.
-
-    Args:
-        request: The request, with the versions of the project's own lock.
-        locks: The existing locks.
-        moving: The packages to upgrade.
-
-    Raises:
-        UsageError: A package to upgrade is in no lock.
-    """
-    locked = dict[str, str]()
-    for lock in locks:
-        locked |= lock.versions
-    preferred = {} if moving and locks else map_pins_by_name(request.preferred)
-    is_current = _are_locks_current(request, locks)
-    versions = preferred | locked if is_current else locked | preferred
-    for name in moving:
-        if name not in versions:
-            message = f"no lock in this folder has a package named {name}"
-            raise UsageError("not-locked", message, hint="Check the name")
-    return versions
-
-
-def _are_locks_current(request: Request, locks: Iterable[Lock]) -> bool:
-    """Return whether lock files match the current ``uv.lock``.
-
-    If so, the versions of the locks take precedence.
-    """
-    now = Record.from_request(request)
-    changes = (compare_requests(lock.record, now) for lock in locks)
-    return not any(one.has_other_versions for one in changes)
-
-
-def _find_locked_hashes(
-    locks: Sequence[Lock], moving: Collection[str]
-) -> dict[str, str]:
-    """Return the SHA-256 hashes of locked files, by name and by URL."""
-    hashes = {}
-    for lock in locks:
-        for file in lock.files:
-            if file.sha256 and file.package not in moving:
-                hashes[file.name] = file.sha256
-                # A local file may have changed.
-                if not is_file_url(file.url):
-                    hashes[file.url] = file.sha256
-    return hashes
-
-
-def _can_keep_torch(request: LockRequest, torch: str) -> bool:
-    """Return whether a request allows a torch version for the same GPUs."""
-    for requirement in request.request.requirements:
-        if requirement.name == "torch" and not requirement.allows(torch):
-            return False
-    locked = request.choose_build(torch=parse_public_version(torch))
-    return runs_on_same_gpus(locked, request.outcome)
-
-
-def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
-    """Return whether the request has a program that no lock includes.
-
-    The version of a new program is selected before torch's version. The project itself,
-    requested by path, and packages that are tied to torch are not programs.
-    """
-    locked = set(map_pins_by_name(request.request.preferred))
-    for lock in locks:
-        locked |= lock.requested
-    return any(
-        one.url is None
-        and one.name not in locked
-        and not request.catalog.is_tied(one.name)
-        for one in request.request.requirements
-    )
-
-
-def map_pins_by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
-    """Return pinned versions by package."""
-    return {one.name: one.pinned or "" for one in preferred}

@@ -8,7 +8,7 @@ default index if no source of torch lists it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
@@ -44,17 +44,10 @@ from gpuinstall.catalog.pages import (
 from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
+from gpuinstall.lock.uv.conflict import IncompatibleWheel
 from gpuinstall.lock.uv.edges import UvLog
-from gpuinstall.lock.uv.project import (
-    ResolverProject,
-    UnreadPackages,
-    UvLock,
-    resolve_project,
-)
 from gpuinstall.plan.demand import KNOWN_PYTHONS
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Page
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
 
@@ -97,20 +90,11 @@ class PackageIndex:
         self.newest_releases = cache(self._read_newest_releases)
         self.read_metadata_requirements = cache(self._read_metadata_requirements)
         self.pages_of_sources = cache(self._read_pages_of_sources)
-        self._listed = cache(self._read_listed)
+        self.listed = cache(self._read_listed)
+        self._extensions = {**load_extensions().empty_pages, **resolver_input.files}
         self._bindable = cache(self._read_bindable)
 
     # Pages.
-
-    def read_ahead(self) -> None:
-        """Request the pages of the torch family that uv needs, all at once."""
-        family = self.resolver_input.catalog.family
-        bound = self._needed_packages & family if self.has_own_source else ()
-        reads: list[Callable[[], object]] = [
-            self._listed,
-            *(partial(self._read_wheels, name) for name in bound),
-        ]
-        map_concurrently(lambda read: read(), reads)
 
     def names(self) -> frozenset[str]:
         """Return the packages that are bound to the sources of torch."""
@@ -153,10 +137,6 @@ class PackageIndex:
             needed.add("triton")
         return needed
 
-    @cached_property
-    def _extensions(self) -> _WheelPages:
-        return {**load_extensions().empty_pages, **self.resolver_input.files}
-
     def _read_bindable(self) -> frozenset[str]:
         """Return the packages that a source of torch may list."""
         sources = self.session.sources
@@ -166,12 +146,12 @@ class PackageIndex:
         family = self.resolver_input.catalog.family
         if self._kept:
             names = {wheel.package for wheel in self._kept}
-            return family.union(self._listed(), names).difference(self._extensions)
+            return family.union(self.listed(), names).difference(self._extensions)
         # Some mirrors list only some of their packages on the root page.
-        if {"torch", "torchvision"} <= self._listed() and not sources.find_links:
+        if {"torch", "torchvision"} <= self.listed() and not sources.find_links:
             # GPU builds require Triton. For CPU builds, the default index has Triton.
-            family &= self._listed() | self.resolver_input.requested | {"triton"}
-        return family.union(self._listed()).difference(self._extensions)
+            family &= self.listed() | self.resolver_input.requested | {"triton"}
+        return family.union(self.listed()).difference(self._extensions)
 
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
@@ -184,10 +164,6 @@ class PackageIndex:
             backends = ()
         names = map_concurrently(self._read_listed_names, backends)
         return frozenset[str]().union(*names)
-
-    def lists(self, package: str) -> bool:
-        """Return whether the torch index lists a package, for any Python."""
-        return package in self._listed()
 
     def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
@@ -225,28 +201,12 @@ class PackageIndex:
         is_requested = name in self.resolver_input.requested - {"torch"}
         # No CPU build requires Triton; programs use it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
-        if listed or name in self._listed() or not is_program:
+        if listed or name in self.listed() or not is_program:
             return listed
         # uv would query the extra indexes first.
         if sources.extra_indexes:
             return read_default_wheels(sources, session.client, name)
         return None
-
-    def resolve(self, project: Callable[[], ResolverProject]) -> UvLock | Conflict:
-        """Resolve a project, and read the pages that its resolution needs.
-
-        Args:
-            project: Returns the project with the pages read so far.
-
-        Raises:
-            InstallationError: uv fails.
-        """
-        while True:
-            resolution, log = resolve_project(project(), self.session)
-            self.log |= log
-            if not isinstance(resolution, UnreadPackages):
-                return resolution
-            self.read(resolution.names)
 
     def _read_pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
         """Return the files of packages that a project binds to one index.
@@ -408,14 +368,10 @@ class PackageIndex:
             [str(one.version) for one in parse_sources(page, package)] if page else []
         )
 
-    def _read_program_page(self, name: str) -> Page | None:
-        # Only uv applies dates and resolution modes.
-        if not self.session.sources.uv.selects_latest:
-            return None
-        return self.session.find_page_if_reachable(name)
-
     def _find_newest_release(self, name: str) -> Version | None:
-        page = self._read_program_page(name)
+        # Only uv applies dates and resolution modes.
+        is_latest = self.session.sources.uv.selects_latest
+        page = self.session.find_page_if_reachable(name) if is_latest else None
         if page is None:
             return None
         newest = next(iter(self.find_releases(name)), None)

@@ -33,8 +33,11 @@ from gpuinstall.lock.uv.errors import (
 )
 from gpuinstall.machine.protocol import Toolkit
 from gpuinstall.plan import Rejected
+from gpuinstall.plan.relax import list_version_limits
 
 NO_CODE = "no-code-in-package"
+MOST_PINS = 24
+"""Maximum number of pins for which ``--relax`` is suggested."""
 
 
 def explain_refusal(refused: Refused) -> Conflict:
@@ -57,15 +60,31 @@ def explain_refusal(refused: Refused) -> Conflict:
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
     facts = find_deciding_facts(conflict, refused.known)
-    if facts:
-        return _explain_by_facts(facts, refused)
-    return (
-        _explain_added_torch(refused)
+    explained = (
+        (_explain_by_facts(facts, refused) if facts else None)
+        or _explain_added_torch(refused)
         or _explain_by_wheels(refused)
         or _explain_by_source(refused)
         or _explain_by_plan(refused)
         or _clean(refused)
     )
+    _suggest_relaxing(explained, refused)
+    return explained
+
+
+def _suggest_relaxing(explained: Conflict, refused: Refused) -> None:
+    """Suggest ``--relax`` for pins in uv's conflict."""
+    lock_request = refused.resolver_input.lock_request
+    pins = list_version_limits(lock_request.request)
+    # uv would drop most pins of a frozen file, after minutes.
+    if lock_request.request.relax or len(pins) > MOST_PINS:
+        return
+    names = requirement_names(pins) - lock_request.catalog.family
+    named = find_mentioned_names(refused.conflict.message, names)
+    if named:
+        note = f"may drop {join_names([one.text for one in pins if one.name in named])}"
+        relax = make_change("--relax", note=note)
+        explained.error.fixes += (relax,)
 
 
 def _clean(refused: Refused) -> Conflict:
@@ -183,7 +202,9 @@ def _explain_added_torch(refused: Refused) -> Conflict | None:
     if FILTERED in conflict.message:
         hints = conflict.error.fixes
     why = ", and ".join(filter(None, reasons))
-    return Conflict(NoBuildError(TORCH_ADDED, message, why=why, hint=hints))
+    seen = " · ".join(conflict.hints) or None
+    error = NoBuildError(TORCH_ADDED, message, why=why, evidence=seen, hint=hints)
+    return Conflict(error)
 
 
 def _explain_by_wheels(refused: Refused) -> Conflict | None:

@@ -14,19 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.advice import make_change
-from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.base.errors import GpuInstallError, InstallationError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.found import TORCH_ADDED
-from gpuinstall.lock.resolve.refusals import NO_CODE
 from gpuinstall.lock.resolve.resolver_input import (
-    PER_TARGET,
     Alternative,
     Requests,
     create_inputs,
@@ -49,12 +45,6 @@ ResolveAlternative = Callable[
 
 PINS_ALONE = 6
 """Maximum number of pins to drop individually, last one first."""
-
-MOST_PINS = 24
-"""Maximum number of pins for which ``--relax`` is tried and suggested."""
-
-_REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE, TORCH_ADDED}
-"""The codes of errors that other versions of pinned packages may avoid."""
 
 _FAILED_BUILDS = {BUILD_FAILED, "build-needs-torch"}
 """The codes of errors that a version with a wheel may avoid."""
@@ -84,7 +74,7 @@ def resolve_relaxed(
     if refusals:
         nearest = _find_nearest_request(opened)
         if nearest is None:
-            _remove_fixes_of_one_target(requests, refusal)
+            remove_fixes_of_one_target(requests, refusal)
             raise refusal
         changed = list(nearest.dropped_requirements)
         opened = [
@@ -124,56 +114,9 @@ def resolve_relaxed(
     raise refusal
 
 
-def suggest_changed_request(
-    requests: Requests,
-    refusal: GpuInstallError,
-    session: Session,
-    resolve: ResolveAlternative,
-) -> None:
-    """Add the changes of the request that resolve to the hint of an error.
-
-    The attempts report and build nothing.
-
-    Args:
-        requests: The request for each target.
-        refusal: The error, whose hint is modified.
-        session: The HTTP clients and caches.
-        resolve: Resolves one alternative.
-    """
-    if _find_nearest_request(requests) is None:
-        _remove_fixes_of_one_target(requests, refusal)
-    attempts: list[tuple[Requests, Pins]] = []
-    pins = _find_program_pins(requests)
-    # uv would drop most pins of a frozen file, after minutes.
-    if 0 < len(pins) <= MOST_PINS and refusal.code in _REFUSALS_OF_PINS:
-        attempts.append((requests, pins))
-    is_common = len(requests) > 1 and not requests[0].request.newest_per_target
-    is_named = PER_TARGET in refusal.fixes
-    if is_common and isinstance(refusal, NoBuildError) and not is_named:
-        own = [one.with_request_changes(newest_per_target=True) for one in requests]
-        attempts.append((own, ()))
-    sourcing = replace(session.sourcing, only_binary=True)
-    quiet = replace(session, reporter=Reporter(), sourcing=sourcing)
-    for changed, optional in attempts:
-        with suppress(GpuInstallError):
-            outcome = resolve(changed, Alternative(optional_pins=optional), quiet)
-            if isinstance(outcome, Conflict):
-                continue
-            # Name the pin that --relax drops.
-            for alone in _list_optional_pins(optional)[:-1]:
-                nearer = resolve(changed, Alternative(optional_pins=alone), quiet)
-                if not isinstance(nearer, Conflict):
-                    outcome = nearer
-                    break
-            dropped = join_names([*map(str, outcome[0].relaxed.values())])
-            note = f"a resolution exists without {dropped}"
-            hint = make_change("--relax", note=note) if optional else PER_TARGET
-            refusal.fixes = (hint, *refusal.fixes)
-
-
-def _remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) -> None:
+def remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) -> None:
     """Replace another torch for one target in the fixes for several."""
-    if len(requests) > 1:
+    if len(requests) > 1 and _find_nearest_request(requests) is None:
         refused = [one.outcome for one in requests if isinstance(one.outcome, Rejected)]
         if refused:
             refusal.fixes = refused[0].fixes

@@ -63,13 +63,14 @@ class Resolver:
 
     def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
         self.resolver_input = resolver_input
+        self.is_strict = resolver_input.alternative.kept is not None
+        """Whether to refuse a resolution that another torch may improve."""
         sources = session.sources.filter_by_markers(resolver_input.markers)
         family = resolver_input.catalog.family
         links = find_family_links(sources, session.client, family)
         sources = replace(sources, family_links=links)
         self.session = replace(session, sources=sources)
         self.index = PackageIndex(resolver_input, self.session)
-        self.index.read_ahead()
         self.inspector = ResolutionInspector(resolver_input, self.index)
         self._nested = self._find_nested_requirements()
         # Check this first: resolving a package from the wrong index can run its code.
@@ -111,7 +112,7 @@ class Resolver:
         outcome = self._settle(self.resolver_input, known)
         if isinstance(outcome, Refused):
             return self._complete_refusal(outcome)
-        if self.resolver_input.alternative.kept is not None:
+        if self.is_strict:
             return self._keep_torch(outcome)
         outcome = self._improve(outcome)
         if isinstance(outcome, Refused):
@@ -187,7 +188,9 @@ class Resolver:
             elif known.decided_first:
                 # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
-            elif any(fact.is_about_files for fact in known.facts.values()):
+            elif not self.is_strict and any(
+                fact.is_about_files for fact in known.facts.values()
+            ):
                 # Programs that do not use torch may share files with its packages.
                 known = known.without_shared_files()
             else:
@@ -305,22 +308,6 @@ class Resolver:
         ]
         return max(later, default=None)
 
-    def _find_newest_release(self, package: str, known: Knowledge) -> Version | None:
-        """Return the latest release of a program that no fact excludes.
-
-        If the release has a wheel, its METADATA must allow a build of torch.
-        """
-        listed = self.index.newest_releases()[package]
-        wheels = self.index.find_releases(package)
-        excluded = known.find_excluded_versions(package)
-        if listed not in wheels and str(listed) not in excluded:
-            return listed
-        newest = [version for version in wheels if str(version) not in excluded]
-        for version in newest[:RELEASES_READ]:
-            if self.inspector.find_allowed_builds(wheels[version]):
-                return version
-        return next(iter(newest), listed)
-
     def _find_newer_releases(self, best: Found) -> dict[str, Version]:
         """Return possible newer releases of programs and of torch.
 
@@ -363,14 +350,23 @@ class Resolver:
         ]
 
     def _find_newer_release(self, package: str, best: Found) -> Version | None:
-        """Return a newer release of a program that may be possible, if any."""
+        """Return the latest release that no fact excludes, if it is newer.
+
+        If the release has a wheel, its METADATA must allow a build of torch.
+        """
         listed = self.index.newest_releases()[package]
         selected = best.find_version(package)
         if not selected or not listed or listed <= selected:
             return None
-        newest = self._find_newest_release(package, best.known)
-        public = newest and parse_public_version(newest)
-        return public if public and public > selected else None
+        wheels = self.index.find_releases(package)
+        excluded = best.known.find_excluded_versions(package)
+        releases = [one for one in {listed: None, **wheels} if str(one) not in excluded]
+        for version in releases[:RELEASES_READ]:
+            is_sdist = version not in wheels
+            if is_sdist or self.inspector.find_allowed_builds(wheels[version]):
+                public = parse_public_version(version)
+                return public if public > selected else None
+        return None
 
     # The facts for an explanation.
 
@@ -390,7 +386,7 @@ class Resolver:
     def _complete_refusal(self, refused: Refused) -> Refused:
         """Return a refusal with the facts that its explanation needs."""
         unlisted = refused.conflict.unlisted
-        is_listed = unlisted and self.index.lists(unlisted)
+        is_listed = unlisted in self.index.listed()
         listed = {
             name: tuple(wheel.version for wheel in wheels)
             for name, wheels in self.index.read_pages().items()
@@ -399,7 +395,7 @@ class Resolver:
         refused = replace(
             refused,
             listed=listed,
-            is_listed=bool(is_listed) and not self.session.sources.uv.exclude_newer,
+            is_listed=is_listed and not self.session.sources.uv.exclude_newer,
         )
         wheel = refused.conflict.incompatible
         if wheel:

@@ -32,9 +32,11 @@ from gpuinstall.lock.uv.errors import BUILD_FAILED, find_failed_package
 from gpuinstall.lock.uv.project import (
     Pages,
     ResolverProject,
+    UnreadPackages,
     UvLock,
     create_metadata_row,
     create_placeholder_wheel,
+    resolve_project,
 )
 
 BUILD = "gpuinstall-build"
@@ -72,9 +74,7 @@ def resolve_once(
         InstallationError: uv failed for a reason other than the request.
     """
     try:
-        lock = index.resolve(
-            lambda: _create_project(resolver_input, known, index, previous)
-        )
+        lock = _run_uv(resolver_input, known, index, previous)
     except InstallationError as error:
         is_steered = not known.is_empty or bool(resolver_input.bounds)
         if error.code != BUILD_FAILED or not (is_steered or len(index.builds()) > 1):
@@ -86,6 +86,22 @@ def resolve_once(
     if isinstance(lock, Conflict):
         return lock
     return _parse_resolution(lock, index)
+
+
+def _run_uv(
+    resolver_input: ResolverInput,
+    known: Knowledge,
+    index: PackageIndex,
+    previous: UvResolution | None,
+) -> UvLock | Conflict:
+    """Run uv, and read the pages that its resolution needs."""
+    while True:
+        project = _create_project(resolver_input, known, index, previous)
+        lock, log = resolve_project(project, index.session)
+        index.log |= log
+        if not isinstance(lock, UnreadPackages):
+            return lock
+        index.read(lock.names)
 
 
 def collect_pages(

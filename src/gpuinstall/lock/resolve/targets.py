@@ -20,6 +20,7 @@ from gpuinstall.lock.resolve.found import Found, Refused
 from gpuinstall.lock.resolve.refusals import explain_refusal
 from gpuinstall.lock.resolve.resolver import Resolver
 from gpuinstall.lock.resolve.resolver_input import (
+    PER_TARGET,
     Alternative,
     Requests,
     ResolverInput,
@@ -97,6 +98,9 @@ def _resolve_together(
         if not isinstance(together, Conflict):
             order = [str(resolver_input.target) for resolver_input in resolver_inputs]
             return sorted(together, key=lambda one: order.index(str(one.target)))
+        # The first target has an answer of its own.
+        fixes = together.error.fixes
+        together.error.fixes = tuple(dict.fromkeys((PER_TARGET, *fixes)))
         conflicts.append(together)
         remaining -= {torch}
     # The first conflict is about the latest torch.

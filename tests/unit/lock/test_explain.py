@@ -1,0 +1,226 @@
+"""Tests of the sentences about an answer, which nothing reads or resolves."""
+
+from typing import Any
+
+import pytest
+from packaging.pylock import Package
+from packaging.version import Version
+
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.values import replace
+from gpuinstall.catalog import load_catalog
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.doubts import find_doubts
+from gpuinstall.lock.resolve.explain import explain_build, explain_older
+from gpuinstall.lock.resolve.found import Found, Newest, Refused
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
+from gpuinstall.lock.resolve.refusals import explain_refusal
+from gpuinstall.lock.resolve.resolver_input import Alternative, create_input
+from gpuinstall.lock.uv.conflict import Conflict
+from gpuinstall.lock.uv.edges import UvLog
+from gpuinstall.machine.options import machine_from_options
+from tests.lab.parsed import required
+
+OWN = "gpuinstall-build"
+
+
+def create_resolver_input(*words, driver="580.95.05"):
+    machine = machine_from_options(("RTX 4090",), driver, glibc="2.35")
+    request = Request(words, python="3.12")
+    one = LockRequest(machine, request, load_catalog())
+    return create_input(one, one.plan)
+
+
+def read_edges(edges):
+    return UvLog({tuple(key.split()): required(*texts) for key, texts in edges.items()})
+
+
+def find_answer(words, versions, edges, *, driver="580.95.05", torch="", **fields: Any):
+    """Return an answer with the first build of a torch version."""
+    resolver_input = create_resolver_input(*words, driver=driver)
+    builds = {f"{one.torch}+{one.backend}": one for one in resolver_input.builds}
+    label = next(one for one in builds if one.startswith(torch))
+    rows = {"torch": label, **versions}
+    answer = UvResolution(
+        [Package(name=name, version=Version(one)) for name, one in rows.items()],
+        fields.pop("missing_extras", ()),
+        builds[label],
+        label,
+        frozenset(),
+    )
+    facts = Knowledge.from_facts(fields.pop("facts", ()))
+    moving = fields.pop("moving", {})
+    return Found(
+        replace(resolver_input, alternative=Alternative(moving=moving)),
+        answer,
+        facts,
+        read_edges(edges),
+        builds,
+        resolver_input.catalog.family,
+        **fields,
+    )
+
+
+def list_sentences(found):
+    reasons = [*explain_older(found), *find_doubts(found).warnings]
+    return [explain_build(found).why, *(one.message for one in reasons)]
+
+
+def create_conflict(message):
+    error = NoBuildError("requirements-conflict", "no versions satisfy all")
+    return Conflict(error, message=f"error:\n  cause: {message}")
+
+
+SELECTED_PAIR = Fact(
+    "torchvision",
+    "0.22.0+cu126",
+    "torchvision 0.22.0+cu126 is incompatible with torch 2.8.0+cu128",
+    builds=frozenset(["2.7.0+cu126"]),
+)
+CUDA_12 = Fact(
+    "cupy-cuda12x",
+    "14.0",
+    "cupy-cuda12x 14.0 is for CUDA 12",
+    builds=frozenset(["2.14.1+cu126"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentences"),
+    [
+        pytest.param(
+            find_answer(
+                ["torchvision", "runner"],
+                {"torchvision": "0.22.0+cu126", "runner": "1.0"},
+                {"runner 1.0": ["torch==2.7.0"]},
+                torch="2.7.0",
+                facts=[SELECTED_PAIR],
+            ),
+            ["runner 1.0 requires torch 2.7.0"],
+            id="the selected pair is no reason",
+        ),
+        pytest.param(
+            find_answer(
+                ["cupy-cuda12x"],
+                {"cupy-cuda12x": "14.0"},
+                {},
+                driver="550.54.15",
+                facts=[CUDA_12],
+            ),
+            [""],
+            id="the driver decides, and no package",
+        ),
+        pytest.param(
+            find_answer(
+                ["jax[cuda12-pip]"],
+                {"jax": "0.8.0"},
+                {},
+                missing_extras=[("jax", "0.8.0", "cuda12-pip")],
+            ),
+            ["", "jax 0.8.0 has no extra cuda12-pip"],
+            id="a missing extra is not requested again",
+        ),
+        pytest.param(
+            find_answer(
+                ["painter"],
+                {"painter": "1.0", "brush": "1.0"},
+                {"painter 1.0": ["brush<2"]},
+                moving={"brush": "1.0"},
+            ),
+            ["", "brush 1.0 is the latest version that painter 1.0 allows"],
+            id="another package limits an upgraded one",
+        ),
+        pytest.param(
+            find_answer(
+                ["painter"],
+                {"painter": "1.0", "brush": "1.0"},
+                {"painter 1.0": ["brush"]},
+                moving={"brush": "1.0"},
+            ),
+            ["", "brush 1.0 is the latest version that all requirements allow"],
+            id="no package limits an upgraded one",
+        ),
+        pytest.param(
+            find_answer(
+                ["runner"],
+                {"runner": "1.0"},
+                {},
+                newest={"runner": Newest(Version("2.0"))},
+                conflicts={
+                    "runner": create_conflict(
+                        f"Because runner>=2.0 depends on cudnn>=10 and {OWN} depends on cudnn==9, "
+                        "we can conclude that your requirements are unsatisfiable."
+                    )
+                },
+            ),
+            ["", "runner is 1.0 instead of 2.0: runner>=2.0 depends on cudnn>=10"],
+            id="uv's conflict is the reason",
+        ),
+        pytest.param(
+            find_answer(
+                ["runner"],
+                {"runner": "1.0"},
+                {},
+                newest={
+                    "runner": Newest(
+                        Version("2.0"), torch=Requirement.of("torch", ">9")
+                    )
+                },
+            ),
+            ["", "runner is 1.0 instead of 2.0, which requires torch>9"],
+            id="a torch that does not exist is the reason",
+        ),
+        pytest.param(
+            find_answer(
+                ["runner"],
+                {"runner": "1.0"},
+                {},
+                newest={"runner": Newest(Version("2.0"))},
+            ),
+            ["", "runner is 1.0 instead of 2.0"],
+            id="without a known reason none is given",
+        ),
+    ],
+)
+def test_answer_is_explained_by_facts_alone(found, sentences):
+    assert list_sentences(found) == sentences
+
+
+def test_refusal_suggests_no_package_that_was_not_tried():
+    why = "painter-cu13 2.0 is built with CUDA 13"
+    fact = Fact("painter-cu13", "2.0", why, builds=frozenset(), is_oldest=True)
+    message = f"Because painter-cu13==2.0 depends on {OWN} and you require painter-cu13"
+    refused = Refused(
+        create_resolver_input("painter-cu13", driver="550.54.15"),
+        create_conflict(message),
+        Knowledge.from_facts([fact]),
+        read_edges({}),
+        {},
+    )
+
+    error = explain_refusal(refused).error
+
+    assert error.message == why
+    assert error.why == "there is no older version for this target"
+    assert "painter-cu12" not in str(error.fixes)
+
+
+@pytest.mark.parametrize(
+    ("word", "suggested"),
+    [
+        ("painter==2", ["Run it again with --relax: may drop painter==2"]),
+        ("painter", []),
+    ],
+)
+def test_relaxing_is_suggested_for_pins_in_conflict(word, suggested):
+    refused = Refused(
+        create_resolver_input(word, "easel==1"),
+        create_conflict("Because painter==2 depends on brush and you require painter"),
+        Knowledge(),
+        read_edges({}),
+        {},
+    )
+
+    assert [*map(str, explain_refusal(refused).error.fixes)] == suggested

@@ -93,7 +93,7 @@ class WriteOptions(Value):
     moving: Collection[str] = ()
     """The only packages whose versions may change."""
     dry_run: bool = False
-    """Whether to write no lock files, and download no files for their hashes."""
+    """Whether to write no lock files, and download no files to hash."""
 
 
 def write_locks(

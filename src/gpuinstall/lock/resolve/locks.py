@@ -103,7 +103,7 @@ def resolve_locks(
 
 
 def _renew_pages(request: LockRequest, session: Session, previous: Previous) -> None:
-    """Renew the pages of packages to upgrade, and builds of changed projects."""
+    """Renew the pages of packages to upgrade, and changed projects."""
     # uv rejects --refresh offline.
     if (previous.upgrade or previous.moving) and not session.sourcing.offline:
         is_whole = previous.may_move_torch(request)

@@ -1,4 +1,4 @@
-"""The versions of existing locks or of an environment, to keep where possible."""
+"""The versions of locks or of an environment, to keep where possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Previous(Value):
     """The only packages to upgrade."""
 
     upgrade: bool = False
-    """Whether to upgrade all packages, and keep only the Python of the locks."""
+    """Whether to upgrade everything, and keep only the Python of the locks."""
 
     installed: Mapping[str, str] = {}
     """The installed versions, if they take the place of locks."""

@@ -17,6 +17,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
+from gpuinstall.environments.guard import CONSTRAINTS
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.records import record_environment, was_created_here
 from gpuinstall.environments.running import Owner
@@ -537,20 +538,20 @@ def test_files_in_symlinked_directories_are_not_changed(place, tmp_path, link, c
 
 
 def test_constraints_edited_during_the_download_are_kept(place):
-    staged = place.work / "staging-0123abcd" / "constraints.txt"
+    staged = place.work / "staging-0123abcd" / CONSTRAINTS
     write(staged, "new")
-    write(place.root / "constraints.txt", "mine")
+    write(place.root / CONSTRAINTS, "mine")
     settings = plan_change(
         place,
-        added={"constraints.txt": staged},
+        added={CONSTRAINTS: staged},
         after={},
         old_packages=[],
-        own=["constraints.txt"],
+        own=[CONSTRAINTS],
         locks={},
     )
     with apply_change(settings, Listener()):
         pass
-    assert tree(place)["constraints.txt"] == "mine"
+    assert tree(place)[CONSTRAINTS] == "mine"
 
 
 def test_user_symlink_is_restored_by_rollback(place, site, tmp_path):

@@ -34,9 +34,9 @@ HASH = "sha256:" + "a" * 64
 DIGESTS = frozenset({"a" * 64})
 POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
 BY_POETRY = '[tool.poetry.dependencies]\n{} = {{ version = "*", {} }}\n'
-PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
-RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "corp"\nurl = "{INDEX}"\n'
-PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
+PDM = f'[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
+RYE = f'[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "corp"\nurl = "{INDEX}"\n'
+PIXI = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
 
 EXAMPLES = []
 for line, below in steps_of(

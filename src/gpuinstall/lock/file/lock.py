@@ -544,7 +544,7 @@ def list_built_sources(
     built = []
     for package, entry in list_package_sources(without_wheels):
         sources = parse_package_source(package, entry)
-        built += [(package, one) for one in sources[:1] if one.is_built]
+        built += [(package, one) for one in sources if one.is_built][:1]
     return built
 
 

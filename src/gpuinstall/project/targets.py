@@ -10,7 +10,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import marker_holds
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.versions import CPU, version_key
 from gpuinstall.environments.environment import read_marker, read_python_version
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
@@ -183,12 +183,17 @@ def _make_locked_requests(
             is_backend_asked=not lock or bool(lock.record.asked),
         )
         if own and own.name == target.filename:
-            # The environment's lock file is for the glibc version of this machine.
+            # The environment's lock file is for this machine's glibc, or keeps its own.
+            glibcs = filter(None, (here.machine.glibc, own.record.glibc))
+            glibc = min(glibcs, key=version_key, default=None)
             within = replace(here.request, allowed_backends=(target.backend,))
             if own.record.asked:
                 within = replace(here.request, backend=target.backend)
             exact = replace(
-                request, machine=here.machine, request=within, is_backend_asked=True
+                request,
+                machine=replace(here.machine, glibc=glibc),
+                request=within,
+                is_backend_asked=True,
             )
             is_here = target.os == here.machine.os and target.arch == here.machine.arch
             if is_here and exact.outcome.choice:

@@ -155,13 +155,8 @@ class PackageIndex:
 
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
-        backends = self.backends if self.has_own_source else ()
-        alternative = self.resolver_input.alternative
-        known = {*alternative.preferences, *alternative.moving}
-        programs = self.resolver_input.programs
-        # A new package may be on PyTorch's index.
-        if self._kept and known.issuperset(one.name for one in programs if not one.url):
-            backends = ()
+        has_pages = self.has_own_source and not self._kept
+        backends = self.backends if has_pages else ()
         names = map_concurrently(self._read_listed_names, backends)
         return frozenset[str]().union(*names)
 

@@ -30,7 +30,6 @@ from gpuinstall.plan.gpus import (
     explain_unsupported_gpu,
 )
 from gpuinstall.plan.python import format_python_range
-from gpuinstall.plan.relax import list_nearest_torches
 from gpuinstall.plan.rules import REQUEST_REASONS
 from gpuinstall.plan.values import Rejected
 
@@ -107,6 +106,10 @@ def _suggest_relaxing(
         for each, obstacles in blocked
         if can_run_without(obstacles, versions)
     }
+    if not running:
+        return
+    from gpuinstall.plan.relax import list_nearest_torches  # slow to import
+
     for torch in list_nearest_torches(demand.request, context.catalog):
         if torch in running:
             nearest = "the nearest that runs here"

@@ -86,6 +86,17 @@ def test_small_changes_request_no_torch_pages(workshop, stand_in, play):
         assert [request.path for request in log] == [], command
 
 
+def test_new_package_is_on_index_of_kept_torch(workshop, stand_in, play):
+    play(FakeDriver((A100,)))
+    make_wheel(stand_in.folder / "whl" / "cu130", "painter", "1.0+cu130")
+    make_wheel(stand_in.folder / "simple", "painter", "9.0")
+    workshop.succeed("lock", "torch", "--backend", "cu130")
+    workshop.succeed("lock", "torch", "painter", "--backend", "cu130")
+    lock = workshop.lock("pylock.cu130.toml")
+    assert "/whl/cu130/painter-1.0" in lock
+    assert "painter-9.0" not in lock
+
+
 @pytest.mark.parametrize("required", [[], ["torchao"], ["torchao>=0.2"]])
 def test_build_reads_only_required_pages(workshop, stand_in, required):
     for name in ("torchao", "torchcodec", "xformers"):

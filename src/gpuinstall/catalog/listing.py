@@ -208,10 +208,13 @@ def read_index_names(
     sources: Sources,
     client: Client,
     backend: str,
+    *,
+    allow_recent: bool,
 ) -> frozenset[str]:
     """Return the packages of the torch index, or none if it is unreachable."""
     with suppress(UnreachableError):
-        page = client.page(f"{sources.torch_index}/{backend}/")
+        url = f"{sources.torch_index}/{backend}/"
+        page = client.page(url, allow_recent=allow_recent)
         if page:
             return parse_names(page)
     return frozenset()

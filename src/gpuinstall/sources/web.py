@@ -174,11 +174,16 @@ class Client:
         if self._session is not None:
             self._session.close()
 
-    def page(self, url: str) -> Page | None:
+    def page(self, url: str, *, allow_recent: bool = False) -> Page | None:
         """Return an index page, or None if it does not exist.
 
         Each page is requested once per run. A cached page is revalidated unless it is
         recent. uv has the same limit for pages of the default index.
+
+        Args:
+            url: The URL of the page.
+            allow_recent: Whether a recent page is used even if pages of its index are
+                revalidated.
         """
         if is_file_url(url):
             return _read_local_page(url)
@@ -186,7 +191,8 @@ class Client:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
             if url not in self._read:
-                page = self._pages.get(url, 0 if self._is_renewed(url) else RECENT_S)
+                is_renewed = self._is_renewed(url) and not allow_recent
+                page = self._pages.get(url, 0 if is_renewed else RECENT_S)
                 if page is None or not page.exists:
                     page = self._fetch_page(url, self._pages.get(url))
                 self._read[url] = page

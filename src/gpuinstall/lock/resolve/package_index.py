@@ -155,15 +155,23 @@ class PackageIndex:
 
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
-        has_pages = self.has_own_source and not self._kept
-        backends = self.backends if has_pages else ()
+        backends = self.backends if self.has_own_source else ()
+        alternative = self.resolver_input.alternative
+        known = {*alternative.preferences, *alternative.moving}
+        programs = self.resolver_input.programs
+        # A new package may be on PyTorch's index.
+        if self._kept and known.issuperset(one.name for one in programs if not one.url):
+            backends = ()
         names = map_concurrently(self._read_listed_names, backends)
         return frozenset[str]().union(*names)
 
     def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
         catalog = self.resolver_input.catalog
-        names = read_index_names(session.sources, session.client, backend)
+        # If torch is kept, a recent list is enough.
+        names = read_index_names(
+            session.sources, session.client, backend, allow_recent=bool(self._kept)
+        )
         unknown = names - catalog.family
         for pattern in catalog.copied:
             unknown -= {name for name in unknown if matches(name, pattern)}

@@ -56,9 +56,9 @@ def test_fetched_build_code_is_reported_before_execution(here, tmp_path, kind, l
     heard = []
 
     def builds(_path, headers):
-        # gpuinstall reads metadata before uv runs code.
-        if headers["user-agent"].startswith("uv/"):
-            heard.append(messages.read_text("utf-8"))
+        # gpuinstall reads the metadata of announced sources, and runs no code.
+        is_uv = headers["user-agent"].startswith("uv/")
+        heard.append(("Code " if is_uv else "Index ", messages.read_text("utf-8")))
         return NOT_FOUND
 
     def trees(path, _headers):
@@ -88,7 +88,8 @@ def test_fetched_build_code_is_reported_before_execution(here, tmp_path, kind, l
     tree_host.close()
 
     assert heard
-    assert [text for text in heard if "Code " not in text] == []
+    assert [text for line, text in heard if line not in text] == []
+    assert "Code " in {line for line, _ in heard}
 
 
 @pytest.mark.parametrize("name", ["tool.tar.gz", "tool-1.0-py3-none-any.whl"])

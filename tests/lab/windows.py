@@ -268,10 +268,10 @@ class Flavoured(ModuleType):
 
 
 class Library:
-    """A library of Windows, whose functions return 0 and find nothing."""
+    """A library of Windows. Its functions return 0 and find nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        """Return a new function, whose ``restype`` can be set."""
+        """Return a new function with a writable ``restype``."""
         return lambda *_arguments: 0
 
 

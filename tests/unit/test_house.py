@@ -310,7 +310,7 @@ def test_inspection_version_matches_inspection_code():
 
 
 EXPLAINING = ("doubts", "explain", "found", "refusals")
-"""Modules that explain what was found, without reading or resolving."""
+"""Modules that explain answers. They neither read nor resolve."""
 READERS = {"sources", "lock.resolve.package_index", "lock.resolve.run_uv"}
 READERS |= {"lock.resolve.inspect", "wheels.learned.reader", "lock.uv.project"}
 

@@ -12,7 +12,7 @@ from tests.windows.machine import (
 )
 
 WITH_GPU = ("test_gpus.py", "test_units.py")
-"""The files whose tests run on the machine with a GPU."""
+"""The files with tests for the machine with a GPU."""
 
 
 @pytest.hookimpl(optionalhook=True)

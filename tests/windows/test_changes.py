@@ -1,4 +1,4 @@
-"""Changes of an environment whose files other programs use."""
+"""Tests of changes to files that other programs use."""
 
 import random
 import time

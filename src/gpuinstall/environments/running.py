@@ -71,7 +71,7 @@ class ForeignChange(Value):
     time: str
     """The time of its journal."""
     is_elsewhere: bool
-    """Whether another machine began it, whose lock may be invisible."""
+    """Whether another machine began it. Its lock may be invisible here."""
 
 
 def try_lock_file(descriptor: int) -> tuple[bool, bool]:

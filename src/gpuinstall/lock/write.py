@@ -91,7 +91,7 @@ class WriteOptions(Value):
     upgrade: bool = False
     """Whether to resolve even if the existing lock files are up to date."""
     moving: Collection[str] = ()
-    """The only packages whose versions may change."""
+    """The packages that may change. Others keep their versions."""
     dry_run: bool = False
     """Whether to write no lock files, and download no files to hash."""
 

@@ -214,7 +214,7 @@ def test_large_file_is_cached_on_disk(
 def test_file_after_a_suspended_file_is_read():
     files = {"a.so": b"a" * 90, "b.so": b"b", "c": filler(200_000)}
     wheel = WheelReader(Bytes(archive(files)))
-    # The first piece is all of a.so, whose request ends where b.so begins.
+    # The first piece is all of a.so. Its request ends at the start of b.so.
     suspended = wheel.stream("a.so")
     assert next(suspended) == b"a" * 90
     assert wheel.read("b.so") == b"b"

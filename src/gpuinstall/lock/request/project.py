@@ -66,7 +66,7 @@ ArchiveTexts = Iterable[tuple[str, str]]
 
 
 class RemoteArchives(Value):
-    """Archives on servers, whose requirements apply in an environment."""
+    """Archives on servers, read for one environment."""
 
     read: Callable[[PackageSource], ArchiveTexts]
     environment: Mapping[str, str]

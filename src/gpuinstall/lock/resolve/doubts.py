@@ -75,7 +75,7 @@ def _explain_exclusions(found: Found) -> Iterator[Reason]:
 
 
 def _explain_added_torch(found: Found) -> Iterator[Reason]:
-    """Yield that torch is added to a project whose own lock lacks it."""
+    """Yield a note if torch is added to a project with a lock without it."""
     if found.resolver_input.lock_request.request.preferred and is_torch_added(
         found.resolver_input, found.log, found.answer.versions.items()
     ):

@@ -103,7 +103,7 @@ class Refused(Value):
     incompatible: IncompatibleWheel | None = None
     """The release with wheels for the nearest newer glibc or other Python.
 
-    Its package is the one of uv's conflict, or one whose build failed.
+    uv's conflict names its package, or its build failed.
     """
 
 

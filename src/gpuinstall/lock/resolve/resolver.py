@@ -123,7 +123,7 @@ class Resolver:
         return self._complete(outcome)
 
     def _keep_project_versions(self, found: Found) -> Found | Refused:
-        """Return an answer whose added torch changes no locked version."""
+        """Return an answer with an added torch and all locked versions."""
         locked = self.resolver_input.lock_request.request.preferred
         versions = found.answer.versions
         changed = [
@@ -338,7 +338,7 @@ class Resolver:
         return behind
 
     def _list_open_programs(self, best: Found) -> list[str]:
-        """Return the requested programs whose release uv selected."""
+        """Return the requested programs for which uv selected the release."""
         kept = self.resolver_input.alternative.preferences
         return [
             package

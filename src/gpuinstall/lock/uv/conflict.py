@@ -48,7 +48,7 @@ _OTHER_PYTHON = re.compile(
 
 
 class IncompatibleWheel(Value):
-    """A release whose wheels are for a newer glibc or for another Python."""
+    """A release with wheels only for a newer glibc or another Python."""
 
     package: str
     version: str

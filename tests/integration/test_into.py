@@ -1,6 +1,5 @@
 """Tests of installing torch into unmanaged environments with uv."""
 
-import os
 import shutil
 import sys
 import sysconfig
@@ -220,9 +219,11 @@ class Application(NamedTuple):
         """
         variables = {**self.workshop.environment, "PIP_INDEX_URL": self.default_index}
         # Without a user configuration, pip reads no file.
-        variables["PIP_CONFIG_FILE"] = os.devnull if past else ""
+        variables["PIP_CONFIG_FILE"] = ""
         if past:
             variables["UV_NO_CONFIG"] = "1"
+            if "uv" not in installer:
+                words = ("--isolated", "--index-url", self.default_index, *words)
         command = [
             self.python,
             "-s",

@@ -119,24 +119,24 @@ class Advice(Value):
         """
         if self.program:
             return self
-        removed = _list_options(self.removed)
-        changed = _list_options(self.arguments) | removed
-        if options is not None and not changed <= options.keys():
+        removed = _split_words(self.removed, options)
+        added = _split_words(self.arguments, options)
+        named = {part.name for part in (*removed, *added)} - {""}
+        if options is not None and not named <= options.keys():
             return None
-        requirements = () if removed else self.removed
-        is_replaced = "--only" in changed
-        if is_replaced:
-            changed |= _REQUESTING
+        is_replaced = "--only" in named
+        changed = named | _REQUESTING if is_replaced else named - _REQUESTING
         typed = _split_words(command[2:], options)
+        dropped = {part.text for part in removed}
         kept = [
             part
             for part in typed
-            if part.name not in changed and part.words[0] not in requirements
+            if part.name not in changed and part.text not in dropped
         ]
         is_removed = len(kept) < len(typed)
-        kept += _split_words(self.arguments, options)
+        kept += added
         words = (*command[:2], *(word for part in kept for word in part.words), *rest)
-        if requirements and not is_replaced:
+        if not (is_replaced or all(part.name for part in removed)):
             has_request = any(part.name in _REQUESTING for part in kept)
             if not (is_removed and has_request):
                 return None
@@ -273,6 +273,11 @@ class _Part(NamedTuple):
 
     name: str
     words: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """The part as one word, such as ``--extra=cpu``."""
+        return "=".join(self.words)
 
 
 def _split_words(

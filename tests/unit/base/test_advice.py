@@ -69,6 +69,17 @@ def test_removed_requirement_leaves_other_requirements():
     assert str(without.apply(files)) == "gpuinstall install --requirement more.txt"
 
 
+def test_change_of_an_extra_keeps_other_extras():
+    change = make_change(
+        "--extra", "cpu", without=("--extra", "cpu", "--extra", "cu126")
+    )
+    command = (*INSTALL, "--extra", "dev", "--extra=cpu", "--extra", "cu126", "-q")
+    for options in ({"--extra": True, "-q": False}, None):
+        assert str(change.apply(command, options=options)) == (
+            "gpuinstall install --extra dev -q --extra cpu"
+        )
+
+
 def test_only_replaces_the_typed_request():
     change = make_change("--only", "torch", "einops", without=("vllm",))
     command = (*INSTALL, "vllm", "--group", "dev", "--backend", "cpu")

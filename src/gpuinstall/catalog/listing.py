@@ -209,12 +209,12 @@ def read_index_names(
     client: Client,
     backend: str,
     *,
-    allow_recent: bool,
+    is_optional: bool,
 ) -> frozenset[str]:
     """Return the packages of the torch index, or none if it is unreachable."""
+    read = client.optional_page if is_optional else client.page
     with suppress(UnreachableError):
-        url = f"{sources.torch_index}/{backend}/"
-        page = client.page(url, allow_recent=allow_recent)
+        page = read(f"{sources.torch_index}/{backend}/")
         if page:
             return parse_names(page)
     return frozenset()

@@ -199,6 +199,16 @@ class Client:
             page = self._read[url]
             return page if page.exists else None
 
+    def optional_page(self, url: str) -> Page | None:
+        """Return an index page that may be old, without a long wait."""
+        read = partial(self.page, url, allow_recent=True)
+        try:
+            # The request continues, so that a later one does not start again.
+            return call_with_timeout(self.timeouts.first_response, read)
+        except (UnreachableError, TimeoutError):
+            page = self._pages.get(url)
+            return page if page and page.exists else None
+
     def _is_renewed(self, url: str) -> bool:
         name = url.rstrip("/").rpartition("/")[2]
         if not self.renewed.isdisjoint({name, ALL_PACKAGES}):

@@ -168,9 +168,9 @@ class PackageIndex:
     def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
         catalog = self.resolver_input.catalog
-        # If torch is kept, a recent list is enough.
+        # If torch is kept, an old list is enough.
         names = read_index_names(
-            session.sources, session.client, backend, allow_recent=bool(self._kept)
+            session.sources, session.client, backend, is_optional=bool(self._kept)
         )
         unknown = names - catalog.family
         for pattern in catalog.copied:

@@ -214,9 +214,10 @@ def _is_called(series, products):
 
 def test_spaces_and_hyphens_do_not_change_a_gpu():
     names = {gpu.name for gpu in load_products()}
-    names = names.union(*(chip.products for chip in load_other_chips()))
+    names = names.union(*((*chip.products, chip.chip) for chip in load_other_chips()))
     wrong = []
     for name in sorted(names):
-        spelled = {re.sub(r"(?<!\d) | (?!\d)", "", name), name.replace(" ", "-")}
+        joined = re.sub(r"(?<!\d) | (?!\d)", "", name)
+        spelled = {joined, name.replace(" ", "-"), name.replace("-", " ")}
         wrong += [(name, one) for one in spelled if found(one) != found(name)]
     assert wrong == []

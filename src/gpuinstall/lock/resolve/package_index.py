@@ -99,7 +99,7 @@ class PackageIndex:
     def names(self) -> frozenset[str]:
         """Return the packages that are bound to the sources of torch."""
         self.read(self._needed_packages)
-        return self.resolver_input.catalog.family.union(self._pages)
+        return self.resolver_input.catalog.family.union(self._pages) - self._copied
 
     def read_pages(self) -> _WheelPages:
         """Return the wheels of each bound package whose page was read.
@@ -341,8 +341,14 @@ class PackageIndex:
 
         The value is None if only uv can determine the release.
         """
-        names = [one.name for one in self.resolver_input.programs if not one.url]
         bound = self.names().union(self.resolver_input.files)
+        family = bound & self.resolver_input.catalog.family
+        requested = filter(
+            self.resolver_input.is_applicable, self.resolver_input.requirements
+        )
+        names = [
+            one.name for one in requested if not one.url and one.name not in family
+        ]
         open_names = [name for name in names if name not in bound]
         newest = map_concurrently(self._find_newest_release, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}

@@ -331,11 +331,9 @@ class Resolver:
     def _complete(self, found: Found) -> Found:
         """Return an answer with the facts that its explanation needs."""
         answer = found.answer
-        if not self.resolver_input.is_open:
-            return replace(found, newest=self._find_newest_companions(answer))
         return replace(
             found,
-            newest={**self._find_newest(found), **self._find_newest_companions(answer)},
+            newest=self._find_newest(found),
             inspected=self.inspector.find_installed(answer),
             unread=self.inspector.find_unread(answer),
             lacking=self.inspector.find_lacking_libraries(answer),
@@ -383,15 +381,11 @@ class Resolver:
         wheel = self.index.find_wheel_for_newer_glibc(package, Version("0"), demands)
         return _create_glibc_wheel(wheel) if wheel else reported
 
-    def _find_newest_companions(self, answer: UvResolution) -> dict[str, Newest]:
-        """Return the latest companions, unless ``--relax`` explains them."""
-        if self.resolver_input.lock_request.request.relax:
-            return {}
-        companions = self.index.find_newest_companions(answer.build)
-        return {name: Newest(version) for name, version in companions.items()}
-
     def _find_newest(self, found: Found) -> dict[str, Newest]:
-        """Return the latest releases of packages that may be older."""
+        """Return the latest releases of packages that may be older.
+
+        ``--relax`` has its own reasons for the versions of torch's companions.
+        """
         listed = self.index.newest_releases()
         others = find_sdists(found.answer)
         is_latest = self.session.sources.uv.selects_latest
@@ -404,6 +398,9 @@ class Resolver:
             if selected:
                 one = self._find_limit(package, selected, listed.get(package), found)
                 newest |= {package: one} if one else {}
+        if not self.resolver_input.lock_request.request.relax:
+            companions = self.index.find_newest_companions(found.answer.build)
+            newest |= {name: Newest(version) for name, version in companions.items()}
         return newest
 
     def _find_limit(

@@ -139,10 +139,14 @@ class Conflict(Value):
     def format(self, asked: Collection[str] = (), without: str = "") -> str:
         """Return at most three of uv's statements, or an empty string.
 
+        For a newer release, an unlisted package is the reason.
+
         Args:
             asked: The packages for which a newer release was requested.
             without: The words of statements to omit.
         """
+        if asked and self.unlisted:
+            return self.error.message
         listed = self.list_statements(asked)
         statements = [one for one in listed if not without or without not in one]
         text = " and ".join(statements[:MOST_STATEMENTS])

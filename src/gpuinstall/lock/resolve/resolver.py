@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from gpuinstall.base.advice import make_change, make_shell_line
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS, PAIRED
@@ -21,7 +23,13 @@ from gpuinstall.catalog.listing import find_family_links
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.request.project import RemoteArchives, find_nested_requirements
 from gpuinstall.lock.resolve.collect_facts import collect_facts
-from gpuinstall.lock.resolve.found import Found, Newest, Refused
+from gpuinstall.lock.resolve.found import (
+    TORCH_ADDED,
+    Found,
+    Newest,
+    Refused,
+    is_torch_added,
+)
 from gpuinstall.lock.resolve.inspect import ResolutionInspector, find_sdists
 from gpuinstall.lock.resolve.knowledge import Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
@@ -107,7 +115,41 @@ class Resolver:
         if self.is_strict:
             return self._keep_torch(outcome)
         outcome = self._improve(outcome)
-        return outcome if isinstance(outcome, Refused) else self._complete(outcome)
+        if isinstance(outcome, Refused):
+            return outcome
+        outcome = self._keep_project_versions(outcome)
+        if isinstance(outcome, Refused):
+            return outcome
+        return self._complete(outcome)
+
+    def _keep_project_versions(self, found: Found) -> Found | Refused:
+        """Return an answer with an added torch and all locked versions."""
+        locked = self.resolver_input.lock_request.request.preferred
+        versions = found.answer.versions
+        changed = [
+            one
+            for one in locked
+            if one.name in versions and not one.allows(versions[one.name])
+        ]
+        if not changed or not is_torch_added(
+            self.resolver_input, found.log, versions.items()
+        ):
+            return found
+        pinned = replace(self.resolver_input, bounds=locked)
+        outcome = self._settle(pinned, found.known, found.answer)
+        if isinstance(outcome, Found):
+            return outcome
+        names = join_names([one.text for one in changed])
+        error = NoBuildError(
+            TORCH_ADDED,
+            f"torch, which gpuinstall adds to every request, is incompatible with {names} of the project's lock",
+            why="no package of the project requires torch",
+            hint=(
+                make_shell_line("uv sync", "installs the project without torch"),
+                make_change("torch", note="changes the locked versions"),
+            ),
+        )
+        return self._refuse(self.resolver_input, Conflict(error), outcome.known)
 
     def _keep_torch(self, found: Found) -> Found | Refused:
         """Return an answer with the locked torch if none may be better."""

@@ -141,12 +141,15 @@ def _check_into_options(options: CommandOptions) -> None:
         )
 
 
-def find_existing_interpreter(python: str | None, venv: Path) -> Path:
+def find_existing_interpreter(
+    python: str | None, venv: Path, *, creates: bool = True
+) -> Path:
     """Return the interpreter that ``--python`` or ``--venv`` specifies.
 
     Args:
         python: The value of ``--python``. Empty or None: not given.
         venv: The environment without ``--python``.
+        creates: Whether ``install`` creates a missing environment.
 
     Raises:
         UsageError: The interpreter does not exist.
@@ -159,7 +162,7 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
         return own
     # A killed rebuild may have moved all files.
     check_finished(venv)
-    raise make_missing_error(venv)
+    raise make_missing_error(venv, creates=creates)
 
 
 def find_trusted_interpreter(options: CommandOptions, python: str | None) -> Path:
@@ -172,7 +175,8 @@ def find_trusted_interpreter(options: CommandOptions, python: str | None) -> Pat
     Raises:
         UsageError: The interpreter does not exist, or is not trusted.
     """
-    target = find_existing_interpreter(python, find_environment(options))
+    venv = find_environment(options)
+    target = find_existing_interpreter(python, venv, creates=not options.into)
     folder, reporter = environment_folder(target), options.terminal
     if not python:
         check_environment_trust(folder, reporter)
@@ -237,11 +241,11 @@ def _install(
             make_command("verify", note="on a machine with the GPUs"),
         )
     if result.is_lock_new:
-        from gpuinstall.lock.write import find_outdated_warnings  # slow to import
+        from gpuinstall.lock.write import find_warnings_about_others  # slow to import
 
-        targets = project.contents.config.targets
-        for text in find_outdated_warnings(
-            [result.fit.lock], project.contents.locks, targets
+        contents = project.contents
+        for text in find_warnings_about_others(
+            [result.fit.lock], contents.locks, contents.config
         ):
             reporter.warn(text)
     data = result.to_dict()

@@ -26,7 +26,7 @@ from gpuinstall.lock.file.lock import Lock, find_different_versions, format_vers
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds, check_hosts
 from gpuinstall.lock.uv.fetch import download
-from gpuinstall.lock.write import WriteOptions, find_outdated_warnings, write_locks
+from gpuinstall.lock.write import WriteOptions, find_warnings_about_others, write_locks
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
@@ -125,9 +125,8 @@ def _write_locks(
     )
     made = [written.lock for written in locks]
     if not options.dry_run:
-        targets = project.contents.config.targets
-        outdated = find_outdated_warnings(made, project.contents.locks, targets)
-        for text in (*outdated, *_find_other_torches(made, project)):
+        contents = project.contents
+        for text in find_warnings_about_others(made, contents.locks, contents.config):
             options.terminal.warn(text)
     # Later commands do not have the typed requirements.
     required = project.contents.required.requirements
@@ -158,19 +157,6 @@ def _write_locks(
     if options.dry_run:
         rows.append(("Dry run", "nothing was changed"))
     return Outcome(data, rows, is_always_printed=options.dry_run)
-
-
-def _find_other_torches(locks: Sequence[Lock], project: Project) -> Iterator[str]:
-    """Yield a warning if lock files that were kept have another torch."""
-    names = {lock.name for lock in locks}
-    kept = [lock for lock in project.contents.locks.valid if lock.name not in names]
-    torches = find_different_versions([*locks, *kept]).get("torch")
-    if kept and torches and not project.contents.config.newest_per_target:
-        common = min(torches.values(), key=version_key)
-        yield (
-            f"the lock files have torch {format_versions(torches)}; lock without a target "
-            f"or machine selects one version for all, {common} or older"
-        )
 
 
 def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from gpuinstall.sources.announcements import report_ignored_settings
 
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.uv.resolution import Resolution
 
 
@@ -73,12 +74,14 @@ def select_lock(
             resolution.plan, request.machine, request.request, request.catalog
         )
     elif not client.was_unreachable(project.sources.torch_index):
-        reason = _find_better_build(resolution, state)
+        reason = _find_better_build(resolution, state, project.contents.locks.valid)
     explained = resolution.with_warnings((), filter(None, [reason]))
     return _add_lock(explained, state, project)
 
 
-def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | None:
+def _find_better_build(
+    resolution: Resolution, state: InstallState, locks: Iterable[Lock]
+) -> Reason | None:
     """Return a reason to use ``--upgrade``, which selects a better build."""
     kept = resolution.choice.build
     best = state.lock_request.outcome.choice
@@ -94,9 +97,11 @@ def _find_better_build(resolution: Resolution, state: InstallState) -> Reason | 
     for _, requirement, version in unmet:
         if version and requirement.name == "torch":
             return None
-    message = (
-        f"torch {build.name} also runs on this machine; install --upgrade selects it"
-    )
+    change = "install --upgrade selects it"
+    others = {one.versions.get("torch", "") for one in locks} - {kept.name}
+    if any(one.partition("+")[0] == str(kept.torch) for one in others):
+        change = f"the other lock files have {kept.torch}"
+    message = f"torch {build.name} also runs on this machine; {change}"
     return Reason(TORCH_HELD, message)
 
 
@@ -141,7 +146,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
     from gpuinstall.lock.resolve.previous import Previous
 
-    pinned = state.existing.pinned_locks
+    pinned = [*filter(None, [state.find_pinned_lock()])]
     # Without a lock file, no version is kept.
     near_to = [] if state.options.upgrade else pinned
     # A new package resolves to its latest version anyway.

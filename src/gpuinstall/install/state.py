@@ -50,6 +50,7 @@ from gpuinstall.environments.stamp import (
 )
 from gpuinstall.lock.file.fit import (
     CompatibleLock,
+    LockVerdict,
     check_lock,
     find_best_lock,
     find_locked_build,
@@ -217,15 +218,6 @@ class ExistingEnvironment(Value):
                     "sync", *venv_option(venv), note="restores the verified packages"
                 ),
             )
-
-    @property
-    def pinned_locks(self) -> list[Lock]:
-        """The lock files that pin versions when other packages change."""
-        if self.lock is None:
-            return [*self.locks[:1]]
-        return [lock for lock in self.locks if lock.name == self.lock.name] or [
-            self.lock
-        ]
 
     def check_ownership(self) -> None:
         """Check that the environment is managed or does not exist.
@@ -623,6 +615,18 @@ class InstallState(Value):
             self.judged, request.machine, request.request, request.catalog
         )
 
+    def find_pinned_lock(self) -> Lock | None:
+        """Return the lock file that pins versions when other packages change."""
+        own, locks = self.existing.lock, self.existing.locks
+        if own:
+            return next((lock for lock in locks if lock.name == own.name), own)
+        # A new package is in none of them.
+        request = self.lock_request.with_request_changes(requirements=())
+        judged = _judge_locks(locks, replace(self, lock_request=request), exact=False)
+        machine, catalog = request.machine, request.catalog
+        fit = find_best_lock(judged, machine, request.request, catalog)
+        return fit.lock if fit else next(iter(locks), None)
+
     @property
     def misfits(self) -> tuple[Rejection[Lock], ...]:
         """The lock files that are incompatible or have another request."""
@@ -722,16 +726,23 @@ def check_lock_files(state: InstallState) -> InstallState:
     ]
     if own and not options.locked and own.name not in {lock.name for lock in locks}:
         locks.append(own)
+    judged = _judge_locks(locks, state, exact=not options.locked)
+    return replace(state, judged=reject_idle_builds(judged, state.lock_request.machine))
+
+
+def _judge_locks(
+    locks: Iterable[Lock], state: InstallState, *, exact: bool
+) -> list[LockVerdict]:
+    """Check lock files against the machine and, if exact, the request."""
     request = state.lock_request
     judge = partial(
         check_lock,
         machine=request.machine,
         request=request.request,
         catalog=request.catalog,
-        exact=not options.locked,
+        exact=exact,
     )
-    judged = [judge(lock, gate=_find_gate(lock, state)) for lock in locks]
-    return replace(state, judged=reject_idle_builds(judged, request.machine))
+    return [judge(lock, gate=_find_gate(lock, state)) for lock in locks]
 
 
 def _find_gate(lock: Lock, state: InstallState) -> LockGate | None:

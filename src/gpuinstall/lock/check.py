@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     RequestForLock = Callable[[Lock, Machine, Request], Request]
 
 _PER_TARGET = "versions-per-target"
-_UPDATED = frozenset({OTHER_REQUEST, "versions-differ", _PER_TARGET})
+_UPDATED = frozenset({OTHER_REQUEST, "versions-differ", "edited", _PER_TARGET})
 """Codes of staleness reasons that ``lock`` fixes without ``--upgrade``."""
 
 

@@ -22,6 +22,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.text import format_count, format_size
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, asdict, replace
+from gpuinstall.base.versions import version_key
 from gpuinstall.environments.rights import check_writable
 from gpuinstall.lock.check import find_locks_of_other_targets
 from gpuinstall.lock.file.fit import (
@@ -36,9 +37,11 @@ from gpuinstall.lock.file.lock import (
     add_seal,
     compare_requests,
     compare_versions,
+    find_different_versions,
     find_file_url,
     find_version_conflicts,
     format_changes,
+    format_versions,
     is_outdated,
     parse,
     placeholder_hash,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -217,16 +221,15 @@ def _write(lock: Lock, folder: Path, *, dry_run: bool = False) -> WrittenLock:
     return WrittenLock(path, lock, "written")
 
 
-def find_outdated_warnings(
-    locks: Sequence[Lock], existing: FolderLocks, targets: Sequence[str]
+def find_warnings_about_others(
+    locks: Sequence[Lock], existing: FolderLocks, config: Request
 ) -> Iterator[str]:
-    """Yield warnings about outdated lock files that were not rewritten.
+    """Yield warnings about lock files that were not rewritten.
 
     Args:
         locks: The new lock files.
         existing: The lock files in the folder before.
-        targets: The targets in the project's settings. If empty, all targets are
-            allowed.
+        config: The project's settings. Without targets, all targets are allowed.
     """
     new = {lock.name for lock in locks}
     before = filter(None, existing.by_target.values())
@@ -234,12 +237,19 @@ def find_outdated_warnings(
     outdated = [
         other for other in others if any(is_outdated(other, lock) for lock in locks)
     ]
-    left_over = find_locks_of_other_targets(outdated, targets)
+    left_over = find_locks_of_other_targets(outdated, config.targets)
     for lock in left_over:
         yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
     names = [lock.name for lock in outdated if lock not in left_over]
     if names:
         yield f"{', '.join(names)}: {OUTDATED}; lock updates them"
+    torches = find_different_versions([*locks, *others]).get("torch")
+    if others and torches and not config.newest_per_target:
+        common = min(torches.values(), key=version_key)
+        yield (
+            f"the lock files have torch {format_versions(torches)}; lock without a target "
+            f"or machine selects one version for all, {common} or older"
+        )
 
 
 def build_locks(

@@ -616,7 +616,7 @@ class InstallState(Value):
         )
 
     def find_pinned_lock(self) -> Lock | None:
-        """Return the lock file that pins versions when other packages change."""
+        """Return the lock that pins versions when other packages change."""
         own, locks = self.existing.lock, self.existing.locks
         if own:
             return next((lock for lock in locks if lock.name == own.name), own)

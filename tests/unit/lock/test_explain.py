@@ -190,7 +190,7 @@ def test_answer_is_explained_by_facts_alone(found, sentences):
 
 def test_refusal_suggests_no_package_that_was_not_tried():
     why = "painter-cu13 2.0 is built with CUDA 13"
-    fact = Fact("painter-cu13", "2.0", why, builds=frozenset(), is_oldest=True)
+    fact = Fact("painter-cu13", "2.0", why, builds=frozenset())
     message = f"Because painter-cu13==2.0 depends on {OWN} and you require painter-cu13"
     refused = Refused(
         create_resolver_input("painter-cu13", driver="550.54.15"),
@@ -203,7 +203,7 @@ def test_refusal_suggests_no_package_that_was_not_tried():
     error = explain_refusal(refused).error
 
     assert error.message == why
-    assert error.why == "there is no older version for this target"
+    assert error.why == "no older version runs here"
     assert "painter-cu12" not in str(error.fixes)
 
 

@@ -104,11 +104,6 @@ class LockRequest(Value):
         return str(Target(self.request.backend, machine.os, machine.arch))
 
     @property
-    def is_for_target(self) -> bool:
-        """Whether the user requests a target instead of a machine."""
-        return bool(self.request.targets)
-
-    @property
     def is_glibc_assumed(self) -> bool:
         """Whether the lock is for a glibc that no machine has reported."""
         return not self.builds_here

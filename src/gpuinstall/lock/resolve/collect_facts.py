@@ -1,14 +1,14 @@
 """Collect facts about packages in a resolution for the next run of uv.
 
 If a package is rejected, its older releases are tried one by one. After eight rejections
-for one reason, each further rejection doubles the stride. Then the search bisects between
-the first release that runs and the last rejected one.
+for one reason, each further rejection doubles the stride, and the first release that runs
+is selected.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 from packaging.version import Version
@@ -17,7 +17,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import find_extension
@@ -46,6 +46,8 @@ REJECTIONS = 8
 ENOUGH = 3
 """Rejections for one reason after which unread releases are rejected."""
 
+_UNREAD = "unread"
+
 
 def collect_facts(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
@@ -54,8 +56,8 @@ def collect_facts(
 
     Extension files and build tools are added only if nothing else is new.
     """
-    grown = known | Knowledge(seen=frozenset(resolution.versions))
-    grown |= Knowledge.from_facts(inspector.find_companion_facts(resolution))
+    companions = inspector.find_companion_facts(resolution)
+    grown = known | Knowledge.from_facts(companions)
     if not inspector.is_idle:
         grown = _inspect_wheels(resolution, grown, inspector)
         grown |= Knowledge.from_facts(inspector.find_source_facts(resolution))
@@ -102,11 +104,7 @@ def _find_wheel_facts(
         return Knowledge()
     if fact.excludes:
         releases = [*inspector.index.find_releases(package)]
-        fact = replace(
-            fact,
-            is_newest=releases[:1] == [found.wheel.version],
-            is_oldest=releases[-1:] == [found.wheel.version],
-        )
+        fact = replace(fact, is_newest=releases[:1] == [found.wheel.version])
     older = OlderReleases(found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution):
         may_replace = fact.rejects(resolution.torch)
@@ -191,19 +189,6 @@ def _find_prebuilt(
     return files
 
 
-class Trial(Value):
-    """The result of inspecting one older release of a package."""
-
-    fact: Fact | None
-    """The fact that the release's METADATA omits."""
-
-    runs: bool | None
-    """Whether the release runs; None if unknown."""
-
-    cause: str = ""
-    """The code of the reason why the release is rejected."""
-
-
 class OlderReleases:
     """The older releases of a rejected package, tried one by one."""
 
@@ -227,30 +212,41 @@ class OlderReleases:
         self.causes = Counter([fact.code or _find_rejection_code(rejected, resolution)])
 
     def find_facts(self, *, is_optional: bool = False) -> list[Fact]:
-        """Return facts about older releases, down to the latest that runs.
+        """Return facts about older releases, down to the first that runs.
 
         Args:
             is_optional: Whether only a release that runs, and that all requirements
                 allow, may replace the rejected one.
         """
+        facts, runs = [self.fact], False
+        following, stride = 0, 1
         wheels = self._find_candidates(is_optional=is_optional)
-        trials = self._try_releases(wheels)
-        running = [place for place, trial in trials.items() if trial.runs]
-        if is_optional and not running:
+        for place, wheel in enumerate(wheels):
+            if place < following or self._is_limit_reached:
+                facts.append(self._skip(wheel))
+                continue
+            fact, cause = self._inspect(wheel)
+            facts += [fact] if fact else []
+            runs = not cause
+            if runs:
+                break
+            self.causes[cause] += 1
+            if self.causes[cause] >= REJECTIONS and cause != _UNREAD:
+                stride *= 2
+            # The oldest release is always tried.
+            rest = (len(wheels) - place) // 2
+            following = place + max(1, min(stride, rest))
+        if is_optional and not runs:
             return []
-        is_refused = len(trials) == len(wheels) and all(
-            one.runs is False for one in trials.values()
-        )
-        is_refused |= max(self.causes.values()) >= ENOUGH
-        facts = [self.fact]
-        for place, wheel in enumerate(
-            wheels[: min(running) + 1] if running else wheels
-        ):
-            trial = trials.get(place) or Trial(self._skip(wheel), None)
-            # Otherwise, uv selects the latest release that no fact excludes.
-            if trial.fact and (trial.runs is not None or running or is_refused):
-                facts.append(trial.fact)
-        return facts
+        del self.causes[_UNREAD]
+        # Otherwise, uv selects the latest release that no fact excludes.
+        is_complete = runs or max(self.causes.values()) >= ENOUGH
+        return [one for one in facts if is_complete or not one.unread]
+
+    @property
+    def _is_limit_reached(self) -> bool:
+        reader = self.inspector.index.reader
+        return reader.is_limit_reached and self.deepest > Depth.METADATA
 
     def _skip(self, wheel: Wheel) -> Fact:
         """Return the fact that a release was not tried."""
@@ -283,52 +279,29 @@ class OlderReleases:
             if allows & self.builds
         ]
 
-    def _try_releases(self, wheels: Sequence[Wheel]) -> dict[int, Trial]:
-        """Try releases until the latest that runs is found, by position."""
-        reader = self.inspector.index.reader
-        trials = dict[int, Trial]()
-        rejected, end, stride = -1, len(wheels), 1
-        while rejected + 1 < end:
-            if reader.is_limit_reached and self.deepest > Depth.METADATA:
-                break
-            place = rejected + stride
-            if place >= end:
-                place = (rejected + end) // 2
-            trial = trials[place] = self._inspect(wheels[place])
-            if trial.runs:
-                end = place
-                continue
-            rejected = place
-            self.causes[trial.cause] += bool(trial.cause)
-            if self.causes[trial.cause] >= REJECTIONS:
-                stride *= 2
-        return trials
-
-    def _inspect(self, wheel: Wheel) -> Trial:
-        """Inspect the wheel of a release."""
+    def _inspect(self, wheel: Wheel) -> tuple[Fact | None, str]:
+        """Return a release's fact and why it is rejected, or "" if it runs."""
         try:
             found = self._read(wheel)
         except InstallationError as error:
-            return Trial(_create_skipped_fact(wheel, error.message), None)
+            return _create_skipped_fact(wheel, error.message), _UNREAD
         fact = create_wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
-            cause = _find_rejection_code(found, self.resolution)
-            return Trial(fact, runs=False, cause=cause)
+            return fact, _find_rejection_code(found, self.resolution)
         if self.deepest is Depth.METADATA:
-            return Trial(fact, runs=True)
+            return fact, ""
         why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
         if why:
             skipped = f"it {why.message.removesuffix(TEST_IT)}"
-            fact = _create_skipped_fact(wheel, skipped, code=why.code)
-            return Trial(fact, runs=False, cause=why.code)
+            return _create_skipped_fact(wheel, skipped, code=why.code), why.code
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
             is_known = is_known or found.is_settled
             if not row.is_whole and (warning or not is_known):
                 why_unread = "it was inspected only in part"
-                return Trial(_create_skipped_fact(wheel, why_unread), None)
-        return Trial(fact, runs=True)
+                return _create_skipped_fact(wheel, why_unread), _UNREAD
+        return fact, ""
 
     def _read(self, wheel: Wheel) -> Compatibility:
         """Read a wheel until it is certain enough whether it runs."""

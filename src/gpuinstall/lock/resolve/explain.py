@@ -216,8 +216,6 @@ def _explain_release(
             return _explain_glibc(requires, wheel.glibc, found.resolver_input)
     elif limits:
         sentence += f": {_join_sentences(limits)}"
-    elif package in found.bound:
-        sentence += f": it is the version for torch {found.answer.build.torch}"
     elif found.is_kept(package):
         sentence += ": it is locked"
     return Reason(PROGRAM_HELD_BACK, sentence)
@@ -292,10 +290,9 @@ def _is_newer(fact: Fact, found: Found) -> bool:
     if not fact.why or fact.package in COMPANIONS & found.bound:
         return False
     selected = found.find_version(fact.package)
-    is_newer = fact.package in found.known.seen
-    if selected:
-        is_newer = parse_public_version(fact.version) > selected
-    return is_newer and fact.rejects(found.answer.torch)
+    if selected and parse_public_version(fact.version) <= selected:
+        return False
+    return fact.rejects(found.answer.torch)
 
 
 # Sentences.

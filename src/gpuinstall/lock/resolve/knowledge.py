@@ -60,9 +60,6 @@ class Fact(Value):
     is_newest: bool = False
     """Whether there is no later release for the target."""
 
-    is_oldest: bool = False
-    """Whether there is no older release for the target."""
-
     is_about_files: bool = False
     """Whether builds are incompatible only because packages share files."""
 
@@ -102,9 +99,6 @@ class Knowledge(Value):
 
     after_torch: frozenset[str] = frozenset()
     """Dependencies that caused a conflict when decided before torch."""
-
-    seen: frozenset[str] = frozenset()
-    """The packages in all resolutions so far."""
 
     linked: frozenset[str] = frozenset()
     """The dependencies with libraries that other packages are linked to."""

@@ -138,7 +138,7 @@ def _resolve_with_live_builds(
     from gpuinstall.lock.resolve import relax
 
     if not live[0].request.relax:
-        relax.remove_fixes_of_one_target(live, error)
+        relax.suggest_running_targets(live, error)
         raise error
     return relax.resolve_relaxed(live, error, session, resolve_alternative)
 

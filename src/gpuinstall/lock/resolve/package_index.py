@@ -24,7 +24,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.text import matches
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, parse_public_version, version_key
+from gpuinstall.base.versions import CPU, parse_public_version
 from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
@@ -44,9 +44,7 @@ from gpuinstall.catalog.pages import (
 from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.conflict import IncompatibleWheel
 from gpuinstall.lock.uv.edges import UvLog
-from gpuinstall.plan.demand import KNOWN_PYTHONS
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
@@ -353,23 +351,6 @@ class PackageIndex:
         newest = map_concurrently(self._find_newest_release, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
-    def find_newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return a build's latest requested packages of torch's family."""
-        newest: dict[str, Version] = {}
-        for requirement in self.resolver_input.lock_request.request.requirements:
-            if requirement.url or requirement.name not in self.names() - {"torch"}:
-                continue
-            allowed = [
-                parse_public_version(wheel.version)
-                for wheel in self.find_wheels(requirement.name)
-                if wheel.backend in {build.backend.tag, None}
-                and requirement.allows(wheel.version.public)
-                and not wheel.version.is_prerelease
-            ]
-            if allowed:
-                newest[requirement.name] = max(allowed)
-        return newest
-
     def find_source_versions(self, package: str) -> list[str]:
         """Return the versions of a package with an sdist."""
         page = self.session.find_page_if_reachable(package)
@@ -483,33 +464,6 @@ class PackageIndex:
             and self._is_allowed(wheel, limits)
         ]
         return min(following, key=lambda wheel: wheel.version, default=None)
-
-    def find_wheel_for_other_python(
-        self, package: str, demands: Sequence[Requirement]
-    ) -> IncompatibleWheel | None:
-        """Return the release with wheels for the nearest other Python.
-
-        Args:
-            package: The package.
-            demands: The requirements of other packages.
-        """
-        page = self.session.find_page_if_reachable(package)
-        limits = [*self.resolver_input.find_limits(package), *demands]
-        wheels = [
-            wheel
-            for wheel in (parse_page(page) if page else ())
-            if self._is_allowed(wheel, limits)
-        ]
-        minor = version_key(self.resolver_input.python)[1]
-        for python in sorted(
-            KNOWN_PYTHONS, key=lambda one: abs(version_key(one)[1] - minor)
-        ):
-            tags = set(self.resolver_input.target.tags(python))
-            fitting = [wheel.version for wheel in wheels if tags & wheel.tags]
-            if fitting:
-                newest = str(max(fitting))
-                return IncompatibleWheel(package, newest, python=python)
-        return None
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

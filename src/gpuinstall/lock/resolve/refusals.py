@@ -119,10 +119,6 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
     requirers = refused.log.find_requirers(package, resolver_input.requested)
     program = next(iter(requirers), package)
     reasons = [format_requirers(requirers)] if requirers else []
-    same = [fact for fact in facts if fact.package == package and fact is not newest]
-    pure = [fact for fact in same if fact.code]
-    if pure:
-        reasons.append(max(pure, key=rank).why)
     # A pin allows no older version, so none was tried.
     if package not in requirement_names(pins):
         failed = [
@@ -134,8 +130,6 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
         outcome = (
             f"no older version {'is known to run' if unread else 'runs'} here{unread}"
         )
-        if newest.is_oldest:
-            outcome = "there is no older version for this target"
         reasons.append(next(iter(failed), outcome))
     hints: list[Hint] = [suggest_request_without(program, resolver_input.lock_request)]
     if newest.unusable:

@@ -74,7 +74,7 @@ def resolve_relaxed(
     if refusals:
         nearest = _find_nearest_request(opened)
         if nearest is None:
-            remove_fixes_of_one_target(requests, refusal)
+            suggest_running_targets(requests, refusal)
             raise refusal
         changed = list(nearest.dropped_requirements)
         opened = [
@@ -114,17 +114,12 @@ def resolve_relaxed(
     raise refusal
 
 
-def remove_fixes_of_one_target(requests: Requests, refusal: GpuInstallError) -> None:
-    """Replace another torch for one target in the fixes for several."""
-    if len(requests) > 1 and _find_nearest_request(requests) is None:
-        refused = [one.outcome for one in requests if isinstance(one.outcome, Rejected)]
-        if refused:
-            refusal.fixes = refused[0].fixes
-        running = [one.label for one in requests if isinstance(one.outcome, Plan)]
-        if 0 < len(running) < len(requests):
-            options = [word for label in running for word in ("--target", label)]
-            one_target = make_change(*options, note="locks only these targets")
-            refusal.fixes = (one_target, *refusal.fixes)
+def suggest_running_targets(requests: Requests, refusal: GpuInstallError) -> None:
+    """Suggest the targets with a plan if others have none."""
+    running = [one.label for one in requests if isinstance(one.outcome, Plan)]
+    if 0 < len(running) < len(requests):
+        options = [word for label in running for word in ("--target", label)]
+        refusal.fixes = (make_change(*options, note="locks only these targets"),)
 
 
 def _find_program_pins(requests: Requests) -> Pins:

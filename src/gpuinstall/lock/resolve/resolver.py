@@ -396,53 +396,27 @@ class Resolver:
             is_listed=is_listed and not self.session.sources.uv.exclude_newer,
         )
         wheel = refused.conflict.incompatible
-        if wheel:
-            wheel = self._find_nearest_wheel(wheel, refused)
-        for failure in refused.known.unbuildable.values():
-            package = find_failed_package(failure)
-            newest = next(iter(self.index.find_releases(package)), None)
-            demand = Requirement.of(package, f">{newest}" if newest else "")
-            one = self.index.find_wheel_for_newer_glibc(package, Version("0"), [demand])
-            if one and not wheel:
+        packages = [*map(find_failed_package, refused.known.unbuildable.values())]
+        if wheel and wheel.glibc:
+            packages.insert(0, wheel.package)
+        for package in packages:
+            demands = refused.log.find_demands(package)
+            newest = max(self.index.find_releases(package), default=Version("0"))
+            one = self.index.find_wheel_for_newer_glibc(package, newest, demands)
+            if one:
                 wheel = _create_glibc_wheel(one)
+                break
         return replace(refused, incompatible=wheel)
 
-    def _find_nearest_wheel(
-        self, reported: IncompatibleWheel, refused: Refused
-    ) -> IncompatibleWheel:
-        """Return the release with the nearest glibc or Python, or uv's."""
-        package = reported.package
-        demands = [
-            one
-            for dependencies in refused.log.edges.values()
-            for one in dependencies
-            if one.name == package
-        ]
-        if reported.python:
-            return self.index.find_wheel_for_other_python(package, demands) or reported
-        wheel = self.index.find_wheel_for_newer_glibc(package, Version("0"), demands)
-        return _create_glibc_wheel(wheel) if wheel else reported
-
     def _find_newest(self, found: Found) -> dict[str, Newest]:
-        """Return the latest releases of packages that may be older.
-
-        ``--relax`` has its own reasons for the versions of torch's companions.
-        """
+        """Return the latest releases of packages that may be older."""
         listed = self.index.newest_releases()
-        others = find_sdists(found.answer)
-        is_latest = self.session.sources.uv.selects_latest
-        if is_latest and self.resolver_input.lock_request.is_glibc_assumed:
-            inspected = self.inspector.find_installed(found.answer).values()
-            others += [one.wheel.package for one in inspected if one.row.depth]
         newest: dict[str, Newest] = {}
-        for package in dict.fromkeys([*listed, *others]):
+        for package in dict.fromkeys([*listed, *find_sdists(found.answer)]):
             selected = found.find_version(package)
             if selected:
                 one = self._find_limit(package, selected, listed.get(package), found)
                 newest |= {package: one} if one else {}
-        if not self.resolver_input.lock_request.request.relax:
-            companions = self.index.find_newest_companions(found.answer.build)
-            newest |= {name: Newest(version) for name, version in companions.items()}
         return newest
 
     def _find_limit(

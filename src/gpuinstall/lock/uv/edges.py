@@ -51,12 +51,17 @@ class UvLog(Value):
         return next(iter(found), ())
 
     def find_demands(
-        self, package: str, versions: Mapping[str, str]
+        self, package: str, versions: Mapping[str, str] | None = None
     ) -> list[Requirement]:
-        """Return the requirements of resolved packages for a package."""
+        """Return the requirements of releases for a package.
+
+        Args:
+            package: The package.
+            versions: The resolved versions; None: all versions that uv tried.
+        """
         return [
             one
-            for name, version in versions.items()
+            for name, version in (self.edges if versions is None else versions.items())
             for one in self.find_dependencies(name, version)
             if one.name == package
         ]

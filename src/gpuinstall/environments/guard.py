@@ -69,7 +69,7 @@ def format_constraints(
             label = backend.replace("-", ".")
             lines += [
                 f"# no build of {member.name} is known for {backend}:",
-                f"{member.name}==0+none.for.{label}",
+                f"{member.name}==0+gpuinstall.found.none.for.{label}",
             ]
     return lines
 

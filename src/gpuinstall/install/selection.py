@@ -262,7 +262,7 @@ def _find_verified_builds(
     there = f"torch=={existing.versions.get('torch')}"
     constraints = []
     for line in read_guard_lines(existing.paths.venv):
-        # "torchaudio==0+none.for.cu132" is not an installed version.
+        # "torchaudio==0+gpuinstall.found.none.for.cu132" is not an installed version.
         if "==" not in line or "+none" in line:
             continue
         # Without the label, the pin would allow any CUDA version.

@@ -34,7 +34,7 @@ def test_torch_family_is_constrained_to_installed_build():
         "torchaudio==2.11.0",
         "torchcodec @ https://index.example/whl/cu126/torchcodec-1.whl",
         "# no build of xformers is known for cu126:",
-        "xformers==0+none.for.cu126",
+        "xformers==0+gpuinstall.found.none.for.cu126",
     ]
 
 
@@ -44,7 +44,7 @@ def test_torch_family_is_constrained_to_installed_build():
 )
 def test_constraint_placeholder_is_a_valid_version(backend, label):
     (_, line) = format_constraints({}, [FamilyMember("torchaudio")], backend)
-    assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
+    assert str(Requirement(line).specifier) == f"==0+gpuinstall.found.none.for.{label}"
 
 
 def test_pip_section_lists_constraints_and_links():

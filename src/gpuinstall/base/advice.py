@@ -19,6 +19,8 @@ NOTE = "   # "
 CMD_NOTE = "   & rem "
 """The separator in cmd, which has no other comment after a command."""
 PROGRAM = "gpuinstall"
+_IN_CMD = {"mv": "move", "rm": "del"}
+"""Programs that PowerShell also has as aliases, by their names in cmd."""
 _REQUESTING = {"", "--requirement", "--editable", "--group", "--extra"}
 """The options that request packages, and "" for an argument."""
 _OTHER_MACHINE = {"--machine", "--gpu", "--driver", "--os", "--arch", "--target"}
@@ -67,30 +69,26 @@ class Advice(Value):
 
     def format(
         self,
-        shell: ShellName | None = None,
+        shell: ShellName = "sh",
         locate: Callable[[str], str] = str,
     ) -> str:
         """Format another command as one line to paste into a shell.
 
         Args:
-            shell: The shell. None: the default of this system.
+            shell: The shell.
             locate: Returns the name or path that starts a program.
         """
         program = self.program
+        if shell == "cmd":
+            program = _IN_CMD.get(program, program)
         if not isinstance(program, ShellText):
             program = quote_word(locate(program), shell)
-        is_quoted = program != self.program
-        if shell == "powershell" and is_quoted and program.startswith("'"):
+        if shell == "powershell" and program.startswith("'"):
             # PowerShell prints a quoted word instead of running it.
             program = f"& {program}"
-        line = " ".join((program, *filter(None, [_join(self.arguments, shell)])))
+        line = _join((ShellText(program), *self.arguments), shell)
         if self.program == "export" and type(self.arguments[0]) is str:
-            name, _, value = self.arguments[0].partition("=")
-            line = f"export {name}={quote_word(value, shell)}"
-            if shell == "powershell":
-                line = f"$env:{name} = {quote_literal(value, shell)}"
-            elif shell == "cmd":
-                line = f'set "{name}={value}"'
+            line = _format_export(self.arguments, shell)
         if self.place:
             then = ";" if shell == "powershell" else " &&"
             change = "cd /d" if shell == "cmd" else "cd"
@@ -207,13 +205,17 @@ def make_change(*added: str, note: str = "", without: Sequence[str] = ()) -> Adv
 
 
 def make_shell_line(line: str, note: str = "") -> Advice:
-    """Return a hint with a line for a shell, which is printed unchanged."""
+    """Return a hint with a line for a POSIX shell.
+
+    A command without shell code is formatted for the user's shell.
+    """
+    if not re.search(r"[|&;<>$`~*{…\"\\]", re.sub("'[^']*'", "", line)):
+        program, *words = shlex.split(line)
+        return Advice(program, tuple(words), note=note)
     program, _, rest = line.partition(" ")
     if quote_word(program) != program:
-        return Advice(ShellText(line), note=note)
-    if program == PROGRAM and not re.search(r"[|&;<>$`\\]", rest):
-        return Advice(program, tuple(shlex.split(rest)), note=note)
-    return Advice(program, (ShellText(rest),) if rest else (), note=note)
+        program = ShellText(program)
+    return Advice(program, (ShellText(rest),), note=note)
 
 
 def read_hint(line: str) -> Hint:
@@ -261,7 +263,18 @@ def list_commands(
     ]
 
 
-def _join(words: Iterable[str], shell: ShellName | None = None) -> str:
+def _format_export(settings: Sequence[str], shell: ShellName) -> str:
+    if shell == "cmd":
+        return " & ".join(f'set "{setting}"' for setting in settings)
+    pairs = [setting.split("=", 1) for setting in settings]
+    if shell == "powershell":
+        return "; ".join(
+            f"$env:{name} = {quote_literal(value, shell)}" for name, value in pairs
+        )
+    return "export " + " ".join(f"{name}={quote_word(value)}" for name, value in pairs)
+
+
+def _join(words: Iterable[str], shell: ShellName = "sh") -> str:
     return " ".join(
         word if isinstance(word, ShellText) else quote_word(word, shell)
         for word in words

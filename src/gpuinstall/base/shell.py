@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from gpuinstall.base.text import sanitize
@@ -17,7 +15,7 @@ _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
 
-def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
+def quote_word(word: Path | str, shell: ShellName = "sh") -> str:
     """Quote text as one shell word that can be pasted.
 
     Unprintable characters, such as line breaks, are escaped, so that they cannot run a
@@ -25,11 +23,9 @@ def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
 
     Args:
         word: The text.
-        shell: The shell. None: the default of this system.
+        shell: The shell.
     """
     text = str(word)
-    if shell is None:
-        shell = "powershell" if sys.platform == "win32" else "sh"
     plain = _PLAIN if shell == "sh" else _PLAIN_ON_WINDOWS
     return text if re.fullmatch(plain, text) else quote_literal(sanitize(text), shell)
 
@@ -47,11 +43,6 @@ def quote_literal(word: Path | str, shell: ShellName) -> str:
     # shlex.quote writes =ls without quotes, which zsh expands.
     escaped = text.replace("'", r"'\''")
     return f"'{escaped}'"
-
-
-def join_command(words: Iterable[Path | str]) -> str:
-    """Quote words, and join them into a command line."""
-    return " ".join(map(quote_word, words))
 
 
 def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:

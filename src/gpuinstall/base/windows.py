@@ -30,16 +30,16 @@ class _Process(ctypes.Structure):
 
 def list_parent_programs() -> list[str]:
     """Return the names of this process's parents, nearest first."""
-    processes = {number: (parent, name) for number, parent, name in _list_processes()}
+    processes = dict(_list_processes())
     names = []
-    number = os.getpid()
+    number = os.getppid()
     while number in processes:
         number, name = processes.pop(number)
         names.append(name.lower())
-    return names[1:]
+    return names
 
 
-def _list_processes() -> Iterator[tuple[int, int, str]]:
+def _list_processes() -> Iterator[tuple[int, tuple[int, str]]]:
     """Yield the number, the parent, and the program of each process."""
     kernel = getattr(ctypes, "windll").kernel32  # noqa: B009  unknown to mypy on Linux
     kernel.CreateToolhelp32Snapshot.restype = c_void_p
@@ -47,6 +47,6 @@ def _list_processes() -> Iterator[tuple[int, int, str]]:
     process = _Process(size=ctypes.sizeof(_Process))
     found = kernel.Process32FirstW(snapshot, ctypes.byref(process))
     while found:
-        yield process.number, process.parent, process.name
+        yield process.number, (process.parent, process.name)
         found = kernel.Process32NextW(snapshot, ctypes.byref(process))
     kernel.CloseHandle(snapshot)

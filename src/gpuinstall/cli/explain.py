@@ -150,7 +150,7 @@ def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
 
 def _read_placeholders(venv: Path) -> dict[str, str]:
     """Return values for the placeholders in suggested commands."""
-    words = {"uv": "uv"}
+    words = {}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = create_hint_placeholders(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):

@@ -315,7 +315,7 @@ def format_activation_command(venv: Path) -> str:
 
 
 def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
-    place, fit = result.paths, result.fit
+    place, fit, shell = result.paths, result.fit, detect_shell()
     versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
     yield "Environment", f"{display_path(place.venv)} · {versions}"
     yield from _generate_verification_rows(result)
@@ -327,10 +327,11 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
             f"pip and uv keep these builds in that environment ({result.uv_guard})",
         )
     elif result.guard:
-        constraints = quote_word(result.guard)
+        constraints = quote_word(result.guard, shell)
         guard = f"pip keeps these builds in that environment; for uv pip, add -c {constraints}"
         yield "Guard", guard
-    yield "Ready", f"{quote_word(place.find_interpreter())}   {_format_cost(result)}"
+    python = quote_word(place.find_interpreter(), shell)
+    yield "Ready", f"{python}   {_format_cost(result)}"
 
 
 @define_command(

@@ -78,10 +78,12 @@ EPERM EROFS ESTALE
 """
 """OSError codes that the machine, not a bug, causes."""
 _EXHAUSTION_PATTERN = "can't start new thread|No usable temporary directory"
-_RESOURCE_HINT = (
-    make_shell_line("df -h; df -i; ulimit -a", "shows the exhausted resource"),
-    "Set TMPDIR to a folder on another disk",
-)
+_RESOURCE_HINT: tuple[Hint, ...] = ("Set TMPDIR to a folder on another disk",)
+if os.name == "posix":
+    _RESOURCE_HINT = (
+        make_shell_line("df -h; df -i; ulimit -a", "shows the exhausted resource"),
+        *_RESOURCE_HINT,
+    )
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of every click context, so that click adds one help option."""
 

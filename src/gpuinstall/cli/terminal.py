@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gpuinstall.base.advice import PROGRAM, list_commands
+from gpuinstall.base.advice import PROGRAM, Advice, list_commands
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Progress, Reporter
-from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.cli.commands import COMMANDS, format_hint, load_command
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from tqdm import tqdm
 
-    from gpuinstall.base.advice import Advice, Hint
+    from gpuinstall.base.advice import Hint
     from gpuinstall.base.finding import Finding
 
 LINE_WIDTH = 80
@@ -274,9 +273,9 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._write_event("command", argv=list(argv))
         else:
-            self._show(
-                head=f"{'':11} $ {join_command(map(_get_first_line, argv))}", dim=True
-            )
+            program, *words = map(_get_first_line, argv)
+            line = format_hint(Advice(program, tuple(words)))
+            self._show(head=f"{'':11} $ {line}", dim=True)
 
     def _write_event(self, event: str, /, **values: Any) -> None:
         self.print_block(json.dumps(redact_document({"event": event, **values})))

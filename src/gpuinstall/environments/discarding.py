@@ -65,7 +65,6 @@ def discard_folder(
         raise InstallationError(
             "not-removed",
             f"{remaining[0]} cannot be removed",
-            why="it is immutable, or a program uses it",
             hint=_create_removal_hint(discarded),
         )
     return size

@@ -310,14 +310,13 @@ def create_hint_placeholders(python: Path) -> dict[str, str]:
     For a staged environment, the paths are the final paths.
 
     Returns:
-        ``uv``, ``python``, ``prefix``, and ``root`` are paths. ``at`` has options for commands that
+        ``python``, ``prefix``, and ``root`` are paths. ``at`` has options for commands that
         inspect the environment, ``into`` for an installation into it, and ``anew`` for a
         rebuild. ``cuda`` and ``toolkit`` are the CUDA version of its torch, if any.
     """
     venv = environment_folder(python)
     place = find_final_path(venv)
     words = {
-        "uv": "uv",
         "python": quote_word(place / python.relative_to(venv)),
         "prefix": quote_word(place),
         "root": quote_word(place),

@@ -72,7 +72,7 @@ def environment_lock(
             interrupted change is missing.
         UsageError: Another user or machine started a change, or a user's folder is at the path of the journal.
     """
-    with _lock_folder(place, reporter, wait) as lock:
+    with folder_lock(place, reporter, wait) as lock:
         was_unfinished = place.has_unfinished_change()
         change = find_foreign_change(place, has_locks=lock.has_locks)
         if change and not (is_rollback and change.is_elsewhere):
@@ -134,24 +134,6 @@ def undo_change(place: EnvironmentPaths, reporter: Reporter) -> dict[str, str]:
 
 
 @contextmanager
-def folder_lock(
-    place: EnvironmentPaths, reporter: Reporter, wait: float = WAIT_S
-) -> Iterator[None]:
-    """Lock an environment and its lock files, without recovering a change.
-
-    Args:
-        place: The environment, which may not exist yet.
-        reporter: Reports waits.
-        wait: The seconds to wait for another command.
-
-    Raises:
-        InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
-    """
-    with _lock_folder(place, reporter, wait):
-        yield
-
-
-@contextmanager
 def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
     """Keep other commands from changing the lock files next to an environment.
 
@@ -165,10 +147,19 @@ def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[No
 
 
 @contextmanager
-def _lock_folder(
-    place: EnvironmentPaths, reporter: Reporter, wait: float
+def folder_lock(
+    place: EnvironmentPaths, reporter: Reporter, wait: float = WAIT_S
 ) -> Iterator[_Lock]:
-    """Create the work folder, and lock it for the duration of a block."""
+    """Lock an environment and its lock files, without recovering a change.
+
+    Args:
+        place: The environment, which may not exist yet.
+        reporter: Reports waits.
+        wait: The seconds to wait for another command.
+
+    Raises:
+        InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
+    """
     ignored = place.work / ".gitignore"
     created = [folder for folder in place.work.parents if not exists(folder)]
     try:

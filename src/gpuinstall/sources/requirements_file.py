@@ -40,7 +40,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     remove_duplicates,
 )
-from gpuinstall.base.shell import join_command, quote_word
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names, redact, remove_logins, shorten
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
@@ -108,7 +108,7 @@ class CondaRequest(Value):
         packages = missing.values()
         return (
             f"not installed, because the index may have different projects with these names: {join_names([*packages])}; "
-            f"to install them from conda: {join_command(['conda', 'install', *packages])}; "
+            f"to install them from conda: {Advice('conda', ('install', *packages))}; "
             "packages of the index belong to the pip section"
         )
 

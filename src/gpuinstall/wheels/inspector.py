@@ -5,13 +5,13 @@ The resolver uses an ``Inspector`` as follows::
     if is_required_by_torch(wheel, requirements_of_torch):
         return None                                 # compatible, and never read
     inspector = Inspector(builds, gpus, environment)
-    found = inspector.inspect(wheel, readings, Context(versions), deepest)
+    found = inspector.inspect(wheel, readings, Context(versions))
     found.rejects(build)                            # a Reason, or None
     found.verdicts[build].warning                   # a Reason, or None
     found.adds                                      # packages to require as well
 
 ``readings(build)`` is ``Reader.readings``: it yields METADATA, the tables of the
-libraries, and GPU code. ``deepest`` limits the inspection. An older release is a
+libraries, and GPU code. ``steps`` can stop at a depth. An older release is a
 candidate only if ``find_missing_code`` returns None. If a version has several files,
 the first for which ``runs_with`` is true is selected.
 """
@@ -99,7 +99,6 @@ class Inspector(Value):
         wheel: Wheel,
         readings: Callable[[Build], Generator[WheelRow, None, None]],
         context: Context,
-        deepest: Depth = Depth.WHOLE,
     ) -> Compatibility:
         """Read a wheel until it is certain whether it runs.
 
@@ -108,12 +107,11 @@ class Inspector(Value):
             readings: Yields the facts about the wheel for a build, with increasing
                 depth.
             context: The environment and the relevant builds.
-            deepest: The maximum depth to read.
 
         Raises:
             InstallationError: The wheel cannot be read.
         """
-        *_, found = self.steps(wheel, readings, context, deepest)
+        *_, found = self.steps(wheel, readings, context, Depth.WHOLE)
         return found
 
     def steps(

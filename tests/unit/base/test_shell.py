@@ -1,6 +1,6 @@
 """Commands for the shells of Windows."""
 
-from gpuinstall.base.advice import Advice, make_command
+from gpuinstall.base.advice import Advice, make_command, read_hint
 from gpuinstall.base.shell import format_activation, format_path_command, quote_word
 
 
@@ -27,5 +27,17 @@ def test_hint_for_cmd_runs_in_cmd():
     hint = make_command("install", "einops>=1", place=r"D:\a b", note="adds it")
     line = r'cd /d "D:\a b" && gpuinstall install "einops>=1"   & rem adds it'
     assert hint.format("cmd") == line
-    export = Advice("export", ("UV_NO_CACHE=1",))
-    assert export.format("cmd") == 'set "UV_NO_CACHE=1"'
+    export = read_hint("export UV_NO_CACHE=1 TMP='a b'")
+    assert export.format("cmd") == 'set "UV_NO_CACHE=1" & set "TMP=a b"'
+    assert export.format("powershell") == "$env:UV_NO_CACHE = '1'; $env:TMP = 'a b'"
+
+
+def test_file_is_moved_by_a_command_of_cmd():
+    assert Advice("mv", ("a", "b c")).format("cmd") == 'move a "b c"'
+    assert Advice("rm", ("a",)).format("cmd") == "del a"
+
+
+def test_catalogued_command_is_quoted_for_cmd():
+    hint = read_hint(r"'C:\a b\python.exe' -m pip install 'numpy<2'   # why")
+    line = r'"C:\a b\python.exe" -m pip install "numpy<2"   & rem why'
+    assert hint.format("cmd") == line

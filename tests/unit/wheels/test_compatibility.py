@@ -196,7 +196,7 @@ def test_wheel_reading_stops_at_byte_limit():
             yield reading(codes="a sm_70", unread=("some/a.so",), depth=depth)
 
     inspector = inspector_for("RTX 4090")
-    found = inspector.inspect(WHEEL, readings, Context(), Depth.PART)
+    *_, found = inspector.steps(WHEEL, readings, Context(), Depth.PART)
 
     verdict = found.verdicts["2.14.1+cu126"]
     assert (found.row.depth, verdict.rejection) == (Depth.PART, None)

@@ -52,6 +52,9 @@ def _wheel(folder, told, files):
     stem = told["name"].replace("-", "_") + "-" + told.get("version", "0")
     lines = ["Metadata-Version: 2.1", f"Name: {told['name']}", f"Version: {told.get('version', '0')}"]
     lines += [f"Requires-Dist: {one}" for one in told.get("install_requires", ())]
+    for extra, listed in told.get("extras_require", {}).items():
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f"Requires-Dist: {one}; extra == '{extra}'" for one in listed]
     files = {**files, f"{stem}.dist-info/METADATA": "\\n".join(lines) + "\\n"}
     files[f"{stem}.dist-info/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
     hashes = {name: urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode() for name, text in files.items()}

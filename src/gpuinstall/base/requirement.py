@@ -642,6 +642,21 @@ def _parse_named(text: str) -> Requirement:
     if located:
         # packaging accepts no blanks in a URL.
         standard = located["name"].rpartition("@")[0] + (located["marker"] or "")
+    requirement = _parse_standard(standard, text)
+    return requirement.with_url(located["path"]) if located else requirement
+
+
+def _parse_address(form: re.Match[str]) -> Requirement:
+    """Parse a URL or path without a name."""
+    address = form["address"]
+    marker = f" ; {form['marker']}" if form["marker"] else ""
+    parsed = _parse_standard(f"x{form['extras'] or ''}{marker}", form[0])
+    name = normalize_name(_find_name_in_url(address)) or address
+    return replace(parsed, name=name, url=address, has_name=False, written="")
+
+
+def _parse_standard(standard: str, text: str) -> Requirement:
+    """Parse a standard requirement that was written as a text."""
     try:
         parsed = parse_standard_requirement(standard)
     except (ValueError, RecursionError) as error:
@@ -650,33 +665,13 @@ def _parse_named(text: str) -> Requirement:
         if single:
             malformed.fixes = (f"Write {single[1]}=={single[2]} instead of {text}",)
         raise malformed from None
-    requirement = Requirement(
+    return Requirement(
         normalize_name(parsed.name),
         extras=tuple(sorted(map(normalize_name, parsed.extras))),
         clauses=str(parsed.specifier),
         url=parsed.url,
         marker=parsed.marker,
         written=text,
-    )
-    return requirement.with_url(located["path"]) if located else requirement
-
-
-def _parse_address(form: re.Match[str]) -> Requirement:
-    """Parse a URL or path without a name."""
-    address = form["address"]
-    names = re.findall(r"[^][,\s]+", form["extras"] or "")
-    extras = tuple(sorted(set(map(normalize_name, names))))
-    try:
-        marker = parse_standard_marker(form["marker"]) if form["marker"] else None
-    except (ValueError, RecursionError) as error:
-        raise _malformed(form["marker"], "marker", error) from None
-    name = _find_name_in_url(address)
-    return Requirement(
-        normalize_name(name) if name else address,
-        extras=extras,
-        url=address,
-        marker=marker,
-        has_name=False,
     )
 
 

@@ -353,7 +353,9 @@ def read_inputs(
     if path.name != PROJECT:
         return read_requirements(path, folder)
     with convert_content_errors(path):
-        project = ProjectFile.read(path, folder, no_sources)
+        project = ProjectFile(path=path)
+        if isfile(path) or not isfile(path.with_name(_SETUP)):
+            project = ProjectFile.read(path, folder, no_sources)
         if part is None:
             return _relocate_requirements(project.dependencies(), project)
         return _relocate_requirements(project.requirements(part), project, part)

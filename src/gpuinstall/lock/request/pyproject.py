@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.codec import read
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_count
@@ -19,6 +18,7 @@ from gpuinstall.base.requirement import (
     negate_marker,
     normalize_name,
     parse_requirement,
+    quote_path,
     remove_duplicates,
     requirement_names,
 )
@@ -169,6 +169,12 @@ class ProjectFile(Value):
         is_package = is_built and self.poetry.get("package-mode", True)
         return bool(self.uv.get("package", is_package))
 
+    @property
+    def has_built_extras(self) -> bool:
+        """Whether only a build lists the extras, as with setup.py."""
+        is_dynamic = "optional-dependencies" in self.project.get("dynamic", ())
+        return is_dynamic or not (self.project or self.poetry)
+
     def dependencies(self) -> Iterator[Requirement]:
         """Yield the dependencies of the project, or of Poetry's tables."""
         origin = TextOrigin(str(self.path), "[project] dependencies")
@@ -229,6 +235,13 @@ class ProjectFile(Value):
         """The normalized names of the groups."""
         return frozenset(map(normalize_name, self.groups))
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The extras, and the groups in alphabetical order."""
+        extras = (Part("extra", name) for name in self.extras)
+        groups = (Part("group", name) for name in sorted(self.group_names))
+        return (*extras, *groups)
+
     def find_default_groups(self) -> tuple[Part, ...]:
         """Return the groups that uv installs by default."""
         names = self.uv.get("default-groups")
@@ -265,9 +278,12 @@ class ProjectFile(Value):
         else:
             key = "[dependency-groups]"
             texts = self._group_requirements(part.name)
+        origin = TextOrigin(str(self.path), f"{key} {part.name}")
+        if texts is None and part.kind == "extra" and self.has_built_extras:
+            folder = quote_path(str(self.path.parent))
+            texts = [f"-e {folder}[{part.name}]"]
         if texts is None:
             raise self._unknown_part_error(part, where)
-        origin = TextOrigin(str(self.path), f"{key} {part.name}")
         yield from (
             parse_requirement(expand_hatch_fields(text), origin) for text in texts
         )
@@ -288,19 +304,9 @@ class ProjectFile(Value):
 
     def _unknown_part_error(self, part: Part, where: str) -> UsageError:
         """Return the error of an unknown extra or group."""
-        other = Part("group", part.name)
-        own: Collection[str] = self.extras
-        names: Collection[str] = self.group_names
-        if part.kind == "group":
-            other = Part("extra", part.name)
-            own, names = names, own
-        options = [str(Part(part.kind, name)) for name in sorted(own)]
-        hint: Hint | None = f"Use {' or '.join(options)}" if options else None
-        dynamic = self.project.get("dynamic", ())
-        if part.name in names:
-            hint = f"Use {other}"
-        elif "optional-dependencies" in dynamic:
-            hint = make_command("install", "-e", f".[{part.name}]")
+        same = [one for one in self.parts if one.name == part.name]
+        options = same or [one for one in self.parts if one.kind == part.kind]
+        hint = f"Use {' or '.join(sorted(map(str, options)))}" if options else None
         message = f"{self.path} has no {part.kind} named {part.name}"
         if where:
             message += f", which {where} selects"
@@ -364,12 +370,8 @@ class ProjectFile(Value):
         Args:
             excluded: Extras and groups to omit.
         """
-        parts = [
-            *(Part("extra", name) for name in self.extras),
-            *(Part("group", name) for name in sorted(self.group_names)),
-        ]
         return self._find_parts_with_family(
-            part for part in parts if part not in excluded
+            part for part in self.parts if part not in excluded
         )
 
     def _find_parts_with_family(
@@ -485,13 +487,14 @@ def _locate_requirement(
 
 def _check_names(names: Iterable[str]) -> None:
     """Raise ValueError for an invalid name, or two spellings of one name."""
+    from packaging.utils import canonicalize_name
+
     seen = set[str]()
     for name in names:
-        if not re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", name):
-            raise ValueError(f"{name!r} is not a name")
-        if normalize_name(name) in seen:
+        normalized = canonicalize_name(name, validate=True)
+        if normalized in seen:
             raise ValueError(f"{name} is defined twice")
-        seen.add(normalize_name(name))
+        seen.add(normalized)
 
 
 def join_markers(*markers: str) -> str:

@@ -205,22 +205,3 @@ def test_refusal_suggests_no_package_that_was_not_tried():
     assert error.message == why
     assert error.why == "no older version runs here"
     assert "painter-cu12" not in str(error.fixes)
-
-
-@pytest.mark.parametrize(
-    ("word", "suggested"),
-    [
-        ("painter==2", ["Run it again with --relax: may drop painter==2"]),
-        ("painter", []),
-    ],
-)
-def test_relaxing_is_suggested_for_pins_in_conflict(word, suggested):
-    refused = Refused(
-        create_resolver_input(word, "easel==1"),
-        create_conflict("Because painter==2 depends on brush and you require painter"),
-        Knowledge(),
-        read_edges({}),
-        {},
-    )
-
-    assert [*map(str, explain_refusal(refused).error.fixes)] == suggested

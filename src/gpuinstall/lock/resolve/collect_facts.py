@@ -107,14 +107,12 @@ def _find_wheel_facts(
         fact = replace(fact, is_newest=releases[:1] == [found.wheel.version])
     older = OlderReleases(found, fact, inspector, resolution, known)
     if fact.builds is not None and not inspector.decides(found, resolution):
-        may_replace = fact.rejects(resolution.torch)
-        may_replace &= inspector.is_for_gpus(package, resolution)
-        facts = older.find_facts(is_optional=True) if may_replace else []
-        return Knowledge.from_facts(facts)
+        return Knowledge.from_facts(_find_optional_facts(older))
     learned = Knowledge.from_facts([fact])
     is_dependency = package not in inspector.requested
-    earlier = known.find_package_facts(package)
-    rejections = sum(one.rejects(resolution.torch) for one in earlier)
+    rejections = sum(
+        one.rejects(resolution.torch) for one in known.find_package_facts(package)
+    )
     if fact.excludes:
         pure = inspector.find_pure_files(found)
         if pure:
@@ -132,6 +130,31 @@ def _find_wheel_facts(
     ):
         return learned | Knowledge(before_torch=(package,))
     return Knowledge.from_facts(older.find_facts())
+
+
+def _find_optional_facts(older: OlderReleases) -> list[Fact]:
+    """Return facts for another build or release of an optional package.
+
+    No version of torch is excluded.
+    """
+    fact, resolution, inspector = older.fact, older.resolution, older.inspector
+    if not (
+        fact.rejects(resolution.torch)
+        and inspector.is_for_gpus(fact.package, resolution)
+    ):
+        return []
+    builds = inspector.index.builds()
+    running = fact.builds or frozenset()
+    served = {
+        builds[label].torch
+        for label in running
+        if not older.known.rejects(resolution.versions, label)
+    }
+    is_optional = inspector.works_without(older.rejected)
+    if is_optional or resolution.build.torch not in served:
+        return older.find_facts(is_optional=True)
+    others = {label for label in builds if builds[label].torch not in served}
+    return [replace(fact, builds=running | others)]
 
 
 def _find_violated_constraints(

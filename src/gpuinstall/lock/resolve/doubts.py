@@ -79,8 +79,11 @@ def _explain_added_torch(found: Found) -> Iterator[Reason]:
     if found.resolver_input.lock_request.request.preferred and is_torch_added(
         found.resolver_input, found.log, found.answer.versions.items()
     ):
-        message = "torch is added, although no package of the project requires it"
-        yield Reason(TORCH_ADDED, f"{message}; uv sync installs the project without it")
+        yield Reason(
+            TORCH_ADDED,
+            "torch is added, although no package of the project requires it; "
+            "uv sync installs the project without it",
+        )
 
 
 def _find_missing_extras(found: Found) -> Iterator[Reason]:
@@ -108,13 +111,14 @@ def _find_doubtful_packages(found: Found) -> Iterator[Reason]:
             if requirers:
                 name = f"{name} ({format_requirers(requirers)})"
             yield Reason(MAY_NOT_RUN, f"{name} {doubt.message}{remedy}")
-        has_gpu = not found.resolver_input.has_no_gpu
-        if has_gpu and row.opens and package in load_members().must_open:
-            message = (
+        if found.resolver_input.has_no_gpu:
+            continue
+        if row.opens and package in load_members().must_open:
+            yield Reason(
+                "opens-libraries",
                 f"{package} loads {row.opens[0]} by name: import torch first, "
-                "or add the library's folder to LD_LIBRARY_PATH"
+                "or add the library's folder to LD_LIBRARY_PATH",
             )
-            yield Reason("opens-libraries", message)
 
 
 def _find_doubt(result: Compatibility, found: Found) -> Reason | None:
@@ -131,8 +135,10 @@ def _find_doubt(result: Compatibility, found: Found) -> Reason | None:
     lacking = found.lacking.get(row.package)
     if lacking:
         names = join_names(lacking)
-        message = f"may not run: it is linked to {names}, which no package in this lock provides"
-        return Reason(_WITHOUT_LIBRARY, message)
+        return Reason(
+            _WITHOUT_LIBRARY,
+            f"may not run: it is linked to {names}, which no package in this lock provides",
+        )
     is_unread = reason or row.package in found.unread
     return Reason(NOT_INSPECTED, "") if is_unread else None
 

@@ -33,11 +33,8 @@ from gpuinstall.lock.uv.errors import (
 )
 from gpuinstall.machine.protocol import Toolkit
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.relax import list_version_limits
 
 NO_CODE = "no-code-in-package"
-MOST_PINS = 24
-"""Maximum number of pins for which ``--relax`` is suggested."""
 
 
 def explain_refusal(refused: Refused) -> Conflict:
@@ -53,14 +50,13 @@ def explain_refusal(refused: Refused) -> Conflict:
         for failure in refused.known.unbuildable.values():
             if not refused.incompatible:
                 raise failure
-            package = find_failed_package(failure)
             return _create_glibc_conflict(
-                package, refused.incompatible, refused, failure
+                find_failed_package(failure), refused.incompatible, refused, failure
             )
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
     facts = find_deciding_facts(conflict, refused.known)
-    explained = (
+    return (
         (_explain_by_facts(facts, refused) if facts else None)
         or _explain_added_torch(refused)
         or _explain_by_wheels(refused)
@@ -68,23 +64,6 @@ def explain_refusal(refused: Refused) -> Conflict:
         or _explain_by_plan(refused)
         or _clean(refused)
     )
-    _suggest_relaxing(explained, refused)
-    return explained
-
-
-def _suggest_relaxing(explained: Conflict, refused: Refused) -> None:
-    """Suggest ``--relax`` for pins in uv's conflict."""
-    lock_request = refused.resolver_input.lock_request
-    pins = list_version_limits(lock_request.request)
-    # uv would drop most pins of a frozen file, after minutes.
-    if lock_request.request.relax or len(pins) > MOST_PINS:
-        return
-    names = requirement_names(pins) - lock_request.catalog.family
-    named = find_mentioned_names(refused.conflict.message, names)
-    if named:
-        note = f"may drop {join_names([one.text for one in pins if one.name in named])}"
-        relax = make_change("--relax", note=note)
-        explained.error.fixes += (relax,)
 
 
 def _clean(refused: Refused) -> Conflict:
@@ -92,8 +71,8 @@ def _clean(refused: Refused) -> Conflict:
     error = refused.conflict.error
     if refused.conflict.is_about_builds:
         error.why = refused.conflict.format() or None
-    hints = refused.conflict.hints
-    error.evidence = " · ".join(filter(None, [error.evidence, *hints])) or None
+    seen = [error.evidence, *refused.conflict.hints]
+    error.evidence = " · ".join(filter(None, seen)) or None
     return refused.conflict
 
 

@@ -39,7 +39,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.resolve.run_uv import resolve_once
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
-from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, find_failed_package
+from gpuinstall.lock.uv.errors import find_failed_package
 from gpuinstall.lock.uv.fetch import read_remote_archive
 from gpuinstall.lock.uv.resolution import check_required_urls
 from gpuinstall.sources.session import Session
@@ -274,7 +274,7 @@ class Resolver:
 
     def _lacks_companions(self, conflict: Conflict) -> bool:
         """Return whether the index lists torch without its companions."""
-        if conflict.error.code != FAMILY_UNLISTED:
+        if not conflict.unlisted:
             return False
         self.index.read(COMPANIONS)
         return not any(map(self.index.read_pages().get, COMPANIONS))

@@ -439,6 +439,29 @@ def test_story_titles_have_at_most_eight_words():
     assert titles == [], "shorten these titles to eight words"
 
 
+def test_each_promise_names_an_existing_test():
+    text = (TESTS.parent / "docs/evidence.md").read_text("utf-8")
+    _, _, promises = text.partition("## Promises and their tests")
+    listed = set(re.findall(r"`([^`\s]+)`(?=[, ])", promises))
+    names = {one for one in listed if re.fullmatch(r"test_\w+", one)}
+    files = {one for one in listed if re.fullmatch(r"\w+/.+\.(py|txt)", one)}
+    sources = {
+        path.relative_to(TESTS).as_posix(): path.read_text("utf-8")
+        for path in TESTS.rglob("*")
+        if path.suffix in {".py", ".txt"}
+    }
+    defined = set(re.findall(r"def (test_\w+)\(", "\n".join(sources.values())))
+    whole = {
+        name
+        for name in sources
+        if re.fullmatch(r"(hostile|integration)/test_\w+\.py", name)
+    }
+
+    assert names - defined == set()
+    assert files - sources.keys() == set()
+    assert whole - files == set(), "add these files to docs/evidence.md"
+
+
 READING_CALLS = {
     *("open", "read_text", "read_bytes", "iterdir", "glob", "rglob", "walk", "scandir"),
     *("stat", "lstat", "exists", "lexists", "isfile", "isdir", "islink", "access"),

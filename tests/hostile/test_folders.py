@@ -4,7 +4,6 @@ import os
 import sys
 import tarfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -372,22 +371,3 @@ def test_included_url_is_reported_or_refused(here, option, words):
     assert done.status == 0, done.err
     assert f"Index       {url} (from " in done.err
     assert "filelock<3.20.1" in (here.folder / "pylock.cpu.toml").read_text("utf-8")
-
-
-def test_member_uses_a_source_of_its_root(here):
-    (here.folder / ".git").mkdir()
-    root = '[tool.uv.sources]\nlib = { path = "libs/lib" }\n'
-    app = PROJECT.replace("lib", "app") + 'dependencies = ["lib", "torch"]\n'
-    for name, text in {
-        "pyproject.toml": f'{root}[tool.uv.workspace]\nmembers = ["app"]\n',
-        "app/pyproject.toml": app,
-        "libs/lib/pyproject.toml": PROJECT,
-    }.items():
-        (here.folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (here.folder / name).write_text(text, "utf-8")
-    member = replace(here, folder=here.folder / "app")
-
-    done = member.run("lock", "--target", "cpu")
-
-    assert done.status == 0, done.err
-    assert "../libs/lib" in (member.folder / "pylock.cpu.toml").read_text("utf-8")

@@ -13,6 +13,7 @@ from gpuinstall.environments.environment import read_marker, stamp_records
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import record_environment
 from gpuinstall.environments.rights import check_rights
+from gpuinstall.install.file_change import find_recorded_files
 from gpuinstall.install.state import (
     InstallOptions,
     check_folder,
@@ -173,6 +174,17 @@ def test_only_a_package_without_its_record_is_reinstalled(paths, name):
     assert not change.is_rebuild
     again = InstallOptions(reinstalled=("Alpha",))
     assert package_change(existing, fit, again).comes == {"alpha"}
+
+
+def test_package_without_record_has_its_metadata_files(tmp_path):
+    put_package(tmp_path / SITE, "alpha", {"alpha.py": ""})
+    info = f"{SITE}/alpha-1.0.dist-info"
+    (tmp_path / info / "RECORD").unlink()
+    (tmp_path / info / "notes.md").touch()
+
+    files = find_recorded_files(read_packages([tmp_path / SITE]), tmp_path)
+
+    assert files == {f"{info}/METADATA"}
 
 
 @pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/python"])

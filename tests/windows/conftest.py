@@ -6,6 +6,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.windows.machine import (
     HOME,
     LAUNCHER,
+    UV_RACE,
     WHEELS,
     find_missing_program,
     windows_machine,
@@ -70,8 +71,7 @@ def project(plain):
     install = (r"C:\gpuinstall\bootstrap.py", "install", "torch", "einops>=0.7")
     env = {"UV_FIND_LINKS": WHEELS}
     done = plain.run("python", *install, cwd=folder, env=env)
-    if "Sharing violation" in done.text:
-        # In Wine, uv sometimes cannot rename a folder of its cache that it has written.
+    if UV_RACE.search(done.text):
         done = plain.run("python", *install, cwd=folder, env=env)
     assert done.status == 0, done.text
     return folder

@@ -1,5 +1,7 @@
 """The first commands of a user whose name is not in ASCII."""
 
+from tests.windows.page import run_section
+
 
 def test_bootstrap_installs_torch(plain, project):
     venv = plain.path(project) / ".venv"
@@ -31,6 +33,12 @@ def test_doctor_finds_no_problem(command):
     text = command("doctor")
     assert "no problems found" in text
     assert "unchanged since then" in text
+
+
+def test_commands_of_the_page_run(plain, project):
+    (plain.path(project) / "requirements.txt").write_bytes(b"einops\r\n")
+    done = run_section(plain, "Install PyTorch", project)
+    assert done.status == 0, done.text
 
 
 def test_upgraded_base_python_is_noticed(plain, command):

@@ -7,6 +7,7 @@ subjects that docs/evidence.md lists.
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,11 @@ CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 DRIVER = {"nvcuda.dll": "fake_libcuda.c", "nvml.dll": "fake_libnvidia_ml.c"}
 GCC = "x86_64-w64-mingw32-gcc"
 LIMIT_S = 1800.0
+UV_RACE = re.compile(
+    r"failed to rename file from .*\\uv\\cache\\\.tmp\w+ to .*\\uv\\cache\\archive-v0\\.*: "
+    "Sharing violation"
+)
+"""An error of uv in Wine, where files of a folder stay open too long."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from tests.windows.machine import HOME, LAUNCHER, PORTABLE, WHEELS
+from tests.windows.machine import DATA, HOME, LAUNCHER, PORTABLE, WHEELS
+from tests.windows.page import run_section
 
 PLACE = f"{HOME}\\Comfy UI\\ComfyUI_windows_portable"
 RUNNING = "import einops, time; print('runs', flush=True); time.sleep(600)"
@@ -68,6 +69,16 @@ def test_requirements_with_a_byte_order_mark_are_installed(command, comfy):
 
 def test_change_of_embedded_python_is_rolled_back(command, comfy):
     command("env", "rollback", "--into")
+    assert einops(comfy) == ["einops-0.7.0.dist-info"]
+
+
+def test_commands_of_the_page_run(plain, comfy):
+    node = comfy / "ComfyUI" / "custom_nodes" / "node"
+    node.mkdir(parents=True)
+    (node / "requirements.txt").write_bytes(b"einops==0.8.0\r\n")
+    heading = "ComfyUI and other web UIs"
+    done = run_section(plain, heading, PLACE, path=f"{DATA}\\bin", NODE="node")
+    assert done.status == 0, done.text
     assert einops(comfy) == ["einops-0.7.0.dist-info"]
 
 

@@ -414,10 +414,16 @@ def _plan_file_change(
             hint="Run this command again",
         )
     folder = place.staging
-    names = [planned.fit.lock.name, *find_guard_paths(folder)]
+    guards = [name for name in find_guard_paths(folder) if exists(folder / name)]
+    # A rewritten startup file would invalidate the verification of torch.
+    changed_guards = [
+        name
+        for name in guards
+        if not has_text(place.venv / name, (folder / name).read_text("utf-8"))
+    ]
     own = {
         place.path_below_root(name): folder / name
-        for name in names
+        for name in (planned.fit.lock.name, *changed_guards)
         if exists(folder / name)
     }
     replaced = {existing.lock.name} if existing.lock else set()

@@ -237,14 +237,16 @@ def find_warnings_about_others(
     outdated = [
         other for other in others if any(is_outdated(other, lock) for lock in locks)
     ]
-    left_over = find_locks_of_other_targets(outdated, config.targets)
+    left_over = find_locks_of_other_targets(others, config.targets)
     for lock in left_over:
-        yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
-    names = [lock.name for lock in outdated if lock not in left_over]
+        if lock in outdated:
+            yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
+    kept = [lock for lock in others if lock not in left_over]
+    names = [lock.name for lock in kept if lock in outdated]
     if names:
         yield f"{', '.join(names)}: {OUTDATED}; lock updates them"
-    torches = find_different_versions([*locks, *others]).get("torch")
-    if others and torches and not config.newest_per_target:
+    torches = find_different_versions([*locks, *kept]).get("torch")
+    if kept and torches and not config.newest_per_target:
         common = min(torches.values(), key=version_key)
         yield (
             f"the lock files have torch {format_versions(torches)}; lock without a target "

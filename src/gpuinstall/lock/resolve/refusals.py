@@ -81,12 +81,12 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
     resolver_input, known = refused.resolver_input, refused.known
     programs = [one.name for one in resolver_input.programs]
 
-    def rank(fact: Fact) -> tuple[bool, int, Version]:
-        place = (
-            programs.index(fact.package) if fact.package in programs else len(programs)
-        )
+    def rank(fact: Fact) -> tuple[bool, bool, int, Version]:
+        place = [*programs, fact.package].index(fact.package)
+        limits = resolver_input.find_limits(fact.package)
+        is_allowed = all(one.allows(fact.version) for one in limits)
         # Without a fact about a latest release, another package is the cause.
-        return fact.is_newest, -place, Version(fact.version)
+        return is_allowed, fact.is_newest, -place, Version(fact.version)
 
     newest = max(facts, key=rank)
     package = newest.package

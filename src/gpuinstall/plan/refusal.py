@@ -147,6 +147,8 @@ def _find_nearest(
         conflict: These limits. Empty: no build fits the machine.
         context: The request and its machine.
     """
+    # The catalog also has builds that no source lists.
+    rejected = [each for each in rejected if each.build.listed_at] or rejected
     if not conflict:
         # Prefer builds with code for a GPU. The GPU code of an uninspected build is unknown.
         served = [each for each in rejected if each.supported_gpus]

@@ -148,13 +148,16 @@ def _find_nearest(
         context: The request and its machine.
     """
     # The catalog also has builds that no source lists.
-    rejected = [each for each in rejected if each.build.listed_at] or rejected
+    known = [
+        each
+        for each in rejected
+        if each.build.listed_at and each.reason_code not in REQUEST_REASONS
+    ]
     if not conflict:
         # Prefer builds with code for a GPU. The GPU code of an uninspected build is unknown.
         served = [each for each in rejected if each.supported_gpus]
-        read = [each for each in rejected if not each.build.unread]
-        rejected = served or read or rejected
-    return find_closest_build(rejected, context.rules)
+        known = served or [each for each in rejected if not each.build.unread]
+    return find_closest_build(known or rejected, context.rules)
 
 
 def _explain_conflict(

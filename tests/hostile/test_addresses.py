@@ -130,9 +130,7 @@ def test_host_behind_project_index_is_reported(here, tmp_path, form, requires, s
         return Answer(body=text.encode(), content_type=kind) if is_listed else NOT_FOUND
 
     index = Host("index", respond)
-    (here.folder / "uv.toml").write_text(
-        f'extra-index-url = ["{index.url}/simple"]\n', "utf-8"
-    )
+    here.write("uv.toml", f'extra-index-url = ["{index.url}/simple"]\n')
     done = here.run("lock", "-q", "--target", "cpu", "torch", "filelock")
     index.close()
     files.close()

@@ -43,10 +43,10 @@ STATIC = (
 def test_build_environment_contains_no_credentials(here, tmp_path, line):
     seen = tmp_path / "seen"
     (here.folder / "tool").mkdir()
-    (here.folder / "tool" / "pyproject.toml").write_text(STATIC, "utf-8")
+    here.write("tool/pyproject.toml", STATIC)
     backend = BACKEND.format(seen=str(seen))
-    (here.folder / "tool" / "backend.py").write_text(backend, "utf-8")
-    (here.folder / "requirements.txt").write_text(f"torch\n{line}\n", "utf-8")
+    here.write("tool/backend.py", backend)
+    here.write("requirements.txt", f"torch\n{line}\n")
     index = here.environment["UV_DEFAULT_INDEX"].replace("://", f"://me:{SECRET}@")
     secretive = here.having(
         HF_TOKEN=SECRET,
@@ -84,7 +84,7 @@ def test_builds_of_required_packages_receive_all_variables(here, tmp_path):
         add_project(here.folder, name, tmp_path / name)
     deep = f"deep @ {(here.folder / 'deep').as_uri()}"
     add_project(here.folder, "app", tmp_path / "app", deep)
-    (here.folder / "requirements.txt").write_text("torch\n./app\n", "utf-8")
+    here.write("requirements.txt", "torch\n./app\n")
     assert here.run("lock", "--target", "cpu").ok
     lock = here.folder / "pylock.cpu.toml"
     document = tomli.loads(lock.read_text("utf-8"))

@@ -77,7 +77,7 @@ WRONG_TYPES = {
 
 def test_wrong_pyproject_value_types_cause_no_traceback(here):
     for form, text in WRONG_TYPES.items():
-        (here.folder / "pyproject.toml").write_text(text, "utf-8")
+        here.write("pyproject.toml", text)
         for words in ("plan", "doctor"):
             done = here.run(*words.split())
             assert "a bug in gpuinstall" not in done.err, (form, words, done.err)

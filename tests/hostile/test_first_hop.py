@@ -3,6 +3,7 @@
 import pytest
 
 from tests.integration.test_private_repositories import BACKEND, BUILD, PROJECT
+from tests.lab.cases import mostly_heavy
 from tests.lab.git_host import GitHost, commit
 from tests.lab.host import Answer, Host
 from tests.lab.wheels import make_wheel
@@ -45,7 +46,7 @@ def wary(here):
 def require(here, address):
     """Write a requirement, and return the command that locks it."""
     lines = f"torch\ntool @ git+{address}\n"
-    (here.folder / "requirements.txt").write_text(lines, "utf-8")
+    here.write("requirements.txt", lines)
 
 
 def submodule(address, path="sub"):
@@ -53,19 +54,54 @@ def submodule(address, path="sub"):
     return ("-c", "protocol.file.allow=always", "submodule", "add", "-q", address, path)
 
 
-def test_submodule_outside_the_list_is_refused(wary, trusted, other, tmp_path):
-    address = f"{other.url}/sub/.git"
-    commit(tmp_path / "trusted" / "tool", FILES, submodule(address))
+REQUIRES = "a repository in trusted-sources requires OTHER/sub/.git"
+FILE = "x @ OTHER/x-1.0-py3-none-any.whl"
+LEADING = {
+    # pyproject.toml and submodule of a trusted repository, and the error
+    "submodule": (BUILD, "OTHER/sub/.git", f"{REQUIRES}, which is not in the list"),
+    "submodule of a submodule": (BUILD, "TRUSTED/inner/.git", REQUIRES),
+    "repository": (
+        f'dependencies = ["deep @ git+OTHER/sub/.git"]\n{BUILD}',
+        "",
+        REQUIRES,
+    ),
+    "file": (
+        f'dependencies = ["{FILE}"]\n{BUILD}',
+        "",
+        f"{FILE.replace('@', 'from')} is not trusted",
+    ),
+    "file for the build": (BUILD.replace("[]", f'["{FILE}"]', 1), "", ""),
+}
+"""Trusted repositories that lead to a host outside the list."""
+CONTACTED = {"file": 2, "file for the build": 0}
+"""Requests that uv cannot refuse (docs/trust.md), with exit statuses."""
+
+
+@pytest.mark.parametrize(
+    "form", mostly_heavy(LEADING, {"submodule", "repository", "file"})
+)
+def test_trusted_repository_leads_to_no_other_host(
+    wary, trusted, other, tmp_path, form
+):
+    def at(text):
+        return text.replace("OTHER", other.url).replace("TRUSTED", trusted.url)
+
+    pyproject, path, error = LEADING[form]
+    make_wheel(tmp_path / "other", "x", "1.0")
+    inner = submodule(at("OTHER/sub/.git"))
+    commit(tmp_path / "trusted" / "inner", {"a.txt": "x"}, inner)
+    files = FILES | {"pyproject.toml": PROJECT + at(pyproject)}
+    commands = [submodule(at(path))] if path else []
+    commit(tmp_path / "trusted" / "tool", files, *commands)
     other.log.clear()
     one = wary(f"{trusted.url}/")
     require(one, f"{trusted.url}/tool/.git")
 
     done = one.run("install")
 
-    assert done.status == 4, done.err
-    fault = "a repository in trusted-sources requires {}, which is not in the list"
-    assert fault.format(address) in done.err
-    assert other.log == []
+    assert done.status == CONTACTED.get(form, 4), done.err
+    assert at(error) in done.err
+    assert bool(other.log) == (form in CONTACTED)
 
 
 @pytest.mark.heavy
@@ -83,23 +119,6 @@ def test_submodule_is_fetched_after_its_host_is_listed(wary, trusted, other, tmp
 
     assert done.ok, done.err
     assert other.log
-
-
-@pytest.mark.heavy
-def test_submodule_of_a_submodule_is_refused(wary, trusted, other, tmp_path):
-    inner = tmp_path / "trusted" / "inner"
-    commit(inner, {"a.txt": "x"}, submodule(f"{other.url}/sub/.git"))
-    command = submodule(f"{trusted.url}/inner/.git")
-    commit(tmp_path / "trusted" / "tool", FILES, command)
-    other.log.clear()
-    one = wary(trusted.url)
-    require(one, f"{trusted.url}/tool/.git")
-
-    done = one.run("lock", "--target", "cpu")
-
-    assert done.status == 4, done.err
-    assert f"trusted-sources requires {other.url}/sub/.git" in done.err
-    assert other.log == []
 
 
 def test_repository_with_a_similar_name_is_refused(wary, trusted, tmp_path):
@@ -131,47 +150,6 @@ def test_redirect_of_a_repository_is_refused(wary, other):
     assert other.log == []
 
 
-def test_repository_required_by_a_repository_is_refused(wary, trusted, other, tmp_path):
-    required = f'dependencies = ["deep @ git+{other.url}/sub/.git"]\n'
-    files = FILES | {"pyproject.toml": PROJECT + required + BUILD}
-    commit(tmp_path / "trusted" / "tool", files)
-    one = wary(f"{trusted.url}/")
-    require(one, f"{trusted.url}/tool/.git")
-
-    done = one.run("lock", "--target", "cpu")
-
-    assert done.status == 4, done.err
-    assert f"trusted-sources requires {other.url}/sub/.git" in done.err
-    assert other.log == []
-
-
-def test_file_required_by_url_is_requested_and_refused(wary, trusted, other, tmp_path):
-    wheel = make_wheel(tmp_path / "other", "x", "1.0")
-    required = f'dependencies = ["x @ {other.url}/{wheel.name}"]\n'
-    files = FILES | {"pyproject.toml": PROJECT + required + BUILD}
-    commit(tmp_path / "trusted" / "tool", files)
-    one = wary(f"{trusted.url}/")
-    require(one, f"{trusted.url}/tool/.git")
-
-    done = one.run("install")
-
-    assert done.status == 2, done.err
-    assert f"x from {other.url}/{wheel.name} is not trusted" in done.err
-    assert other.log
-
-
-@pytest.mark.heavy
-def test_build_requirement_by_url_is_requested(wary, trusted, other, tmp_path):
-    build = BUILD.replace("[]", f'["x @ {other.url}/x-1.0-py3-none-any.whl"]', 1)
-    commit(tmp_path / "trusted" / "tool", FILES | {"pyproject.toml": PROJECT + build})
-    one = wary(f"{trusted.url}/")
-    require(one, f"{trusted.url}/tool/.git")
-
-    one.run("install")
-
-    assert other.log, "docs/trust.md says that uv cannot be told to refuse it"
-
-
 @pytest.mark.heavy
 def test_redirect_of_a_file_is_followed(wary, other):
     first = Host(
@@ -180,7 +158,7 @@ def test_redirect_of_a_file_is_followed(wary, other):
     )
     one = wary(f"{first.url}/")
     line = f"torch\nx @ {first.url}/x-1.0-py3-none-any.whl\n"
-    (one.folder / "requirements.txt").write_text(line, "utf-8")
+    one.write("requirements.txt", line)
 
     one.run("install")
     first.close()

@@ -71,7 +71,7 @@ def test_hostile_lock_test_covers_every_command():
 @pytest.mark.parametrize("name", mostly_heavy(ENTRIES, {"folder outside"}))
 def test_commands_reject_malicious_locks(here, stranger, tmp_path, name):
     executed = tmp_path / "executed"
-    (here.folder / "requirements.txt").write_text("torch\n", "utf-8")
+    here.write("requirements.txt", "torch\n")
     assert here.run("lock", "--target", "cpu").ok
     lock = here.folder / LOCK
     document = tomli.loads(lock.read_text("utf-8").replace("HOST", stranger.url))
@@ -102,7 +102,7 @@ def test_user_requirement_allows_path_outside_project(here, tmp_path):
     assert here.run("lock", "torch", "../lib", "--target", "cpu").ok
 
     refused = here.run("sync", "--target", "cpu")
-    (here.folder / "requirements.txt").write_text("torch\n../lib\n", "utf-8")
+    here.write("requirements.txt", "torch\n../lib\n")
     done = here.run("sync", "--target", "cpu")
 
     assert refused.status == 6

@@ -98,7 +98,7 @@ def resolve_with_uv(here, level):
     given = "pyproject.toml"
     if level == "project":
         given = "request.in"
-        (here.folder / given).write_text("-e .\n", "utf-8")
+        here.write(given, "-e .\n")
     words = ["pip", "compile", "-q", "--no-header", "--format", "pylock.toml", given]
     return process.run([uv.uv(), *words], env=here.environment, cwd=here.folder)
 

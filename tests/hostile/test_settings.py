@@ -120,9 +120,7 @@ def test_sync_reports_project_sources_after_lock(here, evil):
     ],
 )
 def test_every_command_reports_project_sources(here, evil, before, words):
-    (here.folder / "pyproject.toml").write_text(
-        '[project]\nname = "x"\nversion = "1"\n', "utf-8"
-    )
+    here.write("pyproject.toml", '[project]\nname = "x"\nversion = "1"\n')
     here.run(*before.split())
     file = evil.choose(here, "uv.toml")
     assert f"(from {file}): a source of torch" in here.run(*words.split(), "-q").err

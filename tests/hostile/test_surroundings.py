@@ -65,7 +65,7 @@ def test_programs_in_the_working_folder_are_not_run(here, tmp_path):
         "packaging.py",
         "requests.py",
     ):
-        (here.folder / name).write_text(code, "utf-8")
+        here.write(name, code)
     path = os.pathsep.join((".", "", "sub/..", os.environ["PATH"], ""))
     hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
     for words in (
@@ -186,7 +186,7 @@ def test_secrets_are_never_printed_or_written(here, stand_in, tmp_path):
 )
 def test_install_on_full_disk_leaves_no_files(here, tmp_path, place, size):
     with small_disk(tmp_path / place, size):
-        (here.folder / "kept").write_text("mine", "utf-8")
+        here.write("kept", "mine")
         error = here.refusal("install", exit_code=4)
         assert error["hint"]
         assert here.entries() == {"kept"}
@@ -261,7 +261,7 @@ def test_unwritable_cache_does_not_fail_install(here, tmp_path):
 
 def test_mounted_folder_with_files_is_not_replaced(here):
     with small_disk(here.folder / ".venv", "1m"):
-        (here.folder / ".venv" / "kept").write_text("mine", "utf-8")
+        here.write(".venv/kept", "mine")
         assert here.refusal("install", exit_code=2)["code"] == "not-ours"
         assert (here.folder / ".venv" / "kept").read_text("utf-8") == "mine"
 

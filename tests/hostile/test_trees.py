@@ -32,7 +32,7 @@ def repository(folder: Path, pyproject: str) -> str:
 def test_index_selected_by_a_repository_is_rejected(here, stranger, tmp_path, words):
     text = f'{HEAD}dependencies = ["filelock"]\n{INDEX}{SOURCE}'
     tree = repository(tmp_path / "tool", text.replace("{host}", stranger.url))
-    (here.folder / "requirements.txt").write_text(f"torch\ntool @ {tree}\n", "utf-8")
+    here.write("requirements.txt", f"torch\ntool @ {tree}\n")
 
     done = here.run(*words.split())
 
@@ -74,7 +74,7 @@ def test_fetched_build_code_is_reported_before_execution(here, tmp_path, kind, l
         ("requirements.txt", LINES[lines].format(address)),
         ("limits.txt", f"tool @ {address}\n"),
     ):
-        (here.folder / name).write_text(content, "utf-8")
+        here.write(name, content)
 
     with messages.open("w", encoding="utf-8") as file:
         subprocess.run(
@@ -95,7 +95,7 @@ def test_fetched_build_code_is_reported_before_execution(here, tmp_path, kind, l
 @pytest.mark.parametrize("name", ["tool.tar.gz", "tool-1.0-py3-none-any.whl"])
 def test_failed_download_does_not_report_build_code(here, stranger, name):
     line = f"torch\n{stranger.url}/{name}\n"
-    (here.folder / "requirements.txt").write_text(line, "utf-8")
+    here.write("requirements.txt", line)
 
     done = here.run("lock", "--target", "cpu")
 
@@ -117,7 +117,7 @@ def test_subdirectory_outside_its_repository_is_rejected(
         (place / "pyproject.toml").write_text(HEAD, "utf-8")
     tree = repository(folder, HEAD)
     lines = f"torch\ntool @ {tree}#subdirectory={inside}\n"
-    (here.folder / "requirements.txt").write_text(lines, "utf-8")
+    here.write("requirements.txt", lines)
     trusted = f'trusted-sources = ["{folder.as_uri()}"]\n'
     config = here.folder.parent / "config"
     (config / "gpuinstall").mkdir(parents=True)

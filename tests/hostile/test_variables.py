@@ -178,7 +178,7 @@ def lock_filelock(here: Workshop, entry: str) -> None:
     others = [one for one in document["packages"] if one["name"] != "filelock"]
     locked = {"name": "filelock", "version": "9.0", **tomli.loads(entry)}
     changed = add_seal({**document, "packages": [*others, locked]})
-    (here.folder / LOCK).write_text(tomli_w.dumps(changed), "utf-8")
+    here.write(LOCK, tomli_w.dumps(changed))
 
 
 @pytest.mark.parametrize("form", mostly_heavy(LOCKED, {"wheel"}))

@@ -65,7 +65,7 @@ def test_c_extension_is_built_by_setuptools(workshop, words):
         ("needs.txt", "cowsay\n"),
         ("fast_thing.c", C_MODULE),
     ):
-        (workshop.folder / name).write_text(text, "utf-8")
+        workshop.write(name, text)
     real = workshop.having(UV_DEFAULT_INDEX="")
     done = real.succeed("install", *words)
     assert "running its build code" in done.err

@@ -157,7 +157,7 @@ def test_waiting_command_reads_project_files_again(project, stand_in):
     wait_until_asked(stand_in, first)
     second = project.start("install", "alpha")
     assert any("waiting up to" in line for line in second.stderr)
-    (project.folder / "requirements.txt").write_text("numpy\n")
+    project.write("requirements.txt", "numpy\n")
     stand_in.default.pace = 0
     for run in (first, second):
         _, errors = run.communicate()

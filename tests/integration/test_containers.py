@@ -12,15 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import uv
-from gpuinstall.environments.environment import read_marker
 from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
 from tests.lab.nobody import open_folder
 from tests.lab.processes import succeed
-from tests.lab.projects import make_project
 from tests.lab.whole import faults, publish_big, started, write_notes
 from tests.lab.workshop import Workshop
 
@@ -45,43 +42,6 @@ def with_new_home(project, name):
     return project.having(
         XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache")
     )
-
-
-def said_by(project, *words):
-    done = project.succeed(*words)
-    return " ".join((done.err + done.out).split())
-
-
-STARTED = "in an environment that gpuinstall did not create"
-
-
-def test_fresh_home_adopts_the_environment(project):
-    notes = project.folder / ".venv" / "notes.txt"
-    inode = notes.stat().st_ino
-    for name in ("second", "third"):
-        container = with_new_home(project, name)
-        said = said_by(container, "run", "python", "--version")
-        assert STARTED in said
-        assert "gpuinstall sync --replace" in said
-        # The first container ran the kernels.
-        said = said_by(container, "sync")
-        assert "already up to date" in said
-        assert STARTED not in said
-        assert notes.stat().st_ino == inode
-        assert project.entries() >= {".venv"}
-        assert ".venv.previous" not in project.entries()
-        assert STARTED not in said_by(container, "run", "python", "--version")
-        untrusted = container.having(GPUINSTALL_TRUST_FOLDER="0")
-        for words in (("sync",), ("run", "python", "--version")):
-            done = untrusted.run(*words)
-            assert done.status == 2, done.err
-            assert "gpuinstall sync --replace" in done.err
-    container = with_new_home(project, "fourth")
-    assert STARTED in said_by(container, "verify")
-    assert STARTED not in said_by(container, "verify")
-    container = with_new_home(project, "fifth").having(GPUINSTALL_TRUST_FOLDER="0")
-    container.succeed("sync", "--replace", "--discard-previous")
-    assert STARTED not in said_by(container, "run", "python", "--version")
 
 
 def kill_install(start, is_changing):
@@ -122,36 +82,6 @@ def test_next_container_recovers_a_killed_change(project, words):
     assert faults(project.folder / ".venv", FILES) == []
     assert project.python("import alpha; print(open(alpha.__file__).read())") == "2.0"
     assert project.python("import big; print(open(big.__file__).read())") == "2.0"
-
-
-def test_copied_project_imports_its_own_code(workshop, play):
-    play(NO_GPU)
-    make_project(workshop.folder, "lb", [])
-    workshop.document("install", "torch==2.14.1", "-e", ".")
-    code = ("run", "python", "-c", "import lb; print(lb.__file__)")
-    assert said_by(workshop, *code) == f"{workshop.folder}/lb.py"
-    copy = replace(workshop, folder=workshop.folder.with_name("copy"))
-    shutil.copytree(workshop.folder, copy.folder, symlinks=True)
-    done = copy.run(*code)
-    assert done.status == 2
-    assert f"lb would be imported from {workshop.folder}" in done.err
-    copy.succeed("sync")
-    assert said_by(copy, *code) == f"{copy.folder}/lb.py"
-    markers = [read_marker(one.folder / ".venv") for one in (workshop, copy)]
-    assert len({marker.id for marker in markers if marker}) == 2
-    assert "already up to date" in said_by(workshop, "sync")
-    assert said_by(workshop, *code) == f"{workshop.folder}/lb.py"
-
-
-def test_pip_removed_by_uv_is_not_reported(project):
-    python = project.folder / ".venv" / "bin" / "python"
-    locks = list(project.folder.glob("pylock.*.toml"))
-    command = [uv.uv(), "pip", "sync", "--python", python, *locks]
-    index = project.environment["UV_DEFAULT_INDEX"]
-    succeed(command, env={**project.environment, "UV_INDEX_URL": index})
-    assert not list(python.parents[1].glob("lib/*/site-packages/pip"))
-    assert "missing" not in said_by(project, "sync")
-    succeed([python, "-m", "pip", "--version"])
 
 
 FORMS = (

@@ -146,9 +146,9 @@ def test_plan_and_lock_evaluate_markers_as_uv(project, stand_in, name):
         tables = "\n".join((*lines[first:], CORP))
         tables = tables.format(corp=f"{stand_in.corp.url}/simple")
         lines = lines[:first]
-    (project.folder / "pyproject.toml").write_text(
+    project.write(
+        "pyproject.toml",
         f'[project]\nname = "app"\nversion = "1"\ndependencies = {list(lines)}\n{tables}',
-        "utf-8",
     )
     for target in TARGETS:
         expected = compiled(project, target)

@@ -26,7 +26,7 @@ def project(workshop, stand_in_folder, play):
     """Create a project without an environment."""
     play(NO_GPU)
     publish_big(stand_in_folder / "simple", FILES)
-    (workshop.folder / "requirements.txt").write_text("torch==2.14.1\nalpha==1.0\n")
+    workshop.write("requirements.txt", "torch==2.14.1\nalpha==1.0\n")
     return workshop
 
 
@@ -123,59 +123,6 @@ def test_link_out_of_the_repository_is_followed(project, tmp_path, kind):
     assert found(target) == []
     use_everywhere(project, target)
     assert link.is_symlink() or link.is_file()
-
-
-def test_link_to_another_projects_environment_is_refused(project, tmp_path):
-    other = replace(project, folder=tmp_path / "other")
-    other.folder.mkdir()
-    other.succeed("install", "torch==2.14.1")
-    (project.folder / ".venv").symlink_to(other.folder / ".venv")
-    for words in (("install",), ("sync",), ("env", "remove", "--yes")):
-        error = project.refusal(*words, exit_code=2)
-        assert error["code"] == "link-elsewhere", words
-    assert project.run("run", "python").status == 2
-    option = ("--venv", str(other.folder / ".venv"))
-    assert option[1] in error["hint"]
-    assert project.run("run", *option, "python", "--version").status == 0
-
-
-def test_links_of_untrusted_projects_are_not_followed(project, tmp_path):
-    (project.folder / ".venv").symlink_to(tmp_path / "missing")
-    untrusted = project.having(GPUINSTALL_TRUST_FOLDER="0")
-    error = untrusted.refusal("install", exit_code=2)
-    assert error["code"] == "link-elsewhere"
-    assert not (tmp_path / "missing").exists()
-
-
-@pytest.mark.parametrize("place", mostly_heavy(["envs/one", "/outside"], {"envs/one"}))
-def test_uv_project_environment_is_the_default(project, tmp_path, place):
-    venv = project.folder / place if place[0] != "/" else tmp_path / place[1:]
-    value = place if place[0] != "/" else str(venv)
-    named = project.having(UV_PROJECT_ENVIRONMENT=value)
-    use_everywhere(named, venv)
-    below = replace(named, folder=project.folder / "src")
-    below.folder.mkdir()
-    below.succeed("sync")
-    assert (venv / "pyvenv.cfg").is_file()
-    assert below.entries() == set()
-    unknown = named.having(XDG_STATE_HOME=str(tmp_path / "state"))
-    [listed] = unknown.document("env", "list")["data"]["environments"]
-    assert listed["path"] == str(venv)
-    named.having(GPUINSTALL_VENV="mine").succeed("install")
-    assert (project.folder / "mine" / "pyvenv.cfg").is_file()
-
-
-def test_lock_stays_in_the_project_of_an_environment(project, tmp_path):
-    venv = tmp_path / "scratch" / "env"
-    use_everywhere(project, venv, "--venv", str(venv))
-    for alpha in ("1.0", "2.0"):
-        project.succeed(
-            "install", "--venv", str(venv), f"alpha=={alpha}", "--only", "torch"
-        )
-    elsewhere = replace(project, folder=tmp_path)
-    elsewhere.succeed("env", "rollback", "--venv", str(venv))
-    assert 'version = "1.0"' in project.lock(LOCK)
-    assert not list(tmp_path.glob("**/scratch/pylock.*"))
 
 
 def test_rebuild_asks_before_it_removes_an_environment(project):

@@ -94,7 +94,7 @@ def prepared(kind, folder, index):
         addresses = text.replace("{torch}", index.torch_index).replace(
             "{index}", index.default_index
         )
-        (workshop.folder / name).write_text(addresses, "utf-8")
+        workshop.write(name, addresses)
     for words in kind.before:
         workshop.document(*words)
     return workshop

@@ -83,8 +83,8 @@ def test_small_index_is_resolved_as_by_uv(
     files = listed.split(", ")
     index = serve(files, tmp_path / "files")
     lines = [one.replace("\\x20", " ") for one in requested.split()]
-    (workshop.folder / "requirements.txt").write_text("\n".join(lines), "utf-8")
-    (workshop.folder / "uv.toml").write_text("\n".join(settings), "utf-8")
+    workshop.write("requirements.txt", "\n".join(lines))
+    workshop.write("uv.toml", "\n".join(settings))
     here = workshop.having(UV_INDEX=f"{index.url}/simple")
     command = [str(uv.uv()), "pip", "compile", "-q", "--format", "pylock.toml"]
     command += ["--python", sys.executable, "--python-platform", PLATFORM]

@@ -145,6 +145,12 @@ class Workshop:
             text=True,
         )
 
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the workshop's folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
     def entries(self) -> set[str]:
         """Return the names of the files in the workshop's folder."""
         return {entry.name for entry in self.folder.iterdir()}

@@ -101,13 +101,3 @@ def test_unexpected_error_prints_line_or_traceback(capsys, monkeypatch, place, l
     assert (out, "error: a bug in gpuinstall: ValueError: odd" in err) == ("", True)
     with pytest.raises(ValueError, match="odd"):
         run_command_line([command, "--verbose", *words])
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [("804", "[F11]"), ("209", "[F38]"), ("35", "[F02]"), ("700", "invalid memory")],
-)
-def test_explain_reads_cuda_error_numbers(monkeypatch, tmp_path, capsys, number, shown):
-    monkeypatch.chdir(tmp_path)
-    assert run_command_line(["explain", number]) == 0
-    assert shown in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -150,43 +149,3 @@ def test_option_paths_are_relative_to_project_directory():
         assert {value: relocate_value(row, value, typed) for value in places} == places
     both = relocate_value("constraints", ("a.txt", "b.txt"), typed)
     assert both == ("sub/a.txt", "sub/b.txt")
-
-
-@pytest.mark.parametrize(
-    ("line", "refusal"),
-    [
-        ("sync --wheels tpyo", "Directory 'tpyo' does not exist"),
-        ("doctor --venv tpyo", "there is no environment at"),
-        ("verify --venv tpyo", "there is no environment at"),
-        ("doctor --venv ''", "Invalid value for '--venv': the path is empty"),
-        ("lock download ''", "Invalid value for 'DIR': the path is empty"),
-        ("sync --record ''", "the path is empty"),
-        ("sync --wheels ''", "the path is empty"),
-        ("export needs --lock ''", "the path is empty"),
-        ("export needs --output ''", "the path is empty"),
-        ("plan --machine ''", "the path is empty"),
-        ("plan -r ''", "the path is empty"),
-        ("plan -c ''", "the path is empty"),
-        ("plan -e ''", "the path is empty"),
-    ],
-)
-def test_missing_folders_are_reported(line, refusal, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    assert run_command_line(shlex.split(line)) == 2
-    assert refusal in capsys.readouterr().err
-
-
-def test_python_option_is_rejected_with_into(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def refusal(*words):
-        line = ["install", "--into", "--json", "--venv", "venv", *words]
-        assert run_command_line(line) == 2
-        return json.loads(capsys.readouterr().out)["errors"][0]["code"]
-
-    assert refusal("--python", "3.11") == "options-apart"
-    assert refusal("--python", "python3.11") == "options-apart"
-    # The variable concerns environments that install creates.
-    monkeypatch.setenv("GPUINSTALL_PYTHON", "3.11")
-    assert refusal() == "environment-missing"

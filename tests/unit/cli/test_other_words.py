@@ -23,37 +23,6 @@ def test_unknown_option_has_a_hint(line, advice, capsys, monkeypatch):
     assert told.strip().splitlines() == advice
 
 
-@pytest.mark.parametrize(
-    ("line", "usage"),
-    [
-        ("add --help", "install"),
-        ("-q uninstall --help", "remove"),
-    ],
-)
-def test_add_and_uninstall_are_command_aliases(line, usage, capsys):
-    assert run_command_line(line.split()) == 0
-    assert capsys.readouterr().out.startswith(f"Usage: gpuinstall {usage} ")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("lock --wheels w", "No such option '--wheels'.\n"),
-        ("sync --wheels w", "do    gpuinstall sync --help\n"),
-        ("hook", "Missing argument '{pip|uv}'. Choose from: pip, uv\n"),
-    ],
-)
-def test_usage_error_is_one_line_without_help(line, message, capsys):
-    run_command_line(line.split())
-    assert message in capsys.readouterr().err
-
-
-def test_options_may_precede_the_command(capsys):
-    for line in ("-q plan", "--offline --json plan", "-q env list", "-v lock check"):
-        run_command_line([*line.split(), "--nope"])
-        assert "No such option '--nope'" in "".join(capsys.readouterr())
-
-
 VERSIONS = {
     "3.12": "3.12",
     "3.12.1": "3.12.1",

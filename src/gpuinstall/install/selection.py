@@ -8,12 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
+from gpuinstall.base.advice import Advice, make_change
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import INSTALLED, Constraint
+from gpuinstall.base.requirement import INSTALLED, Constraint, parse_specifier
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import Backend, version_key
+from gpuinstall.base.versions import CPU, Backend, known_backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import find_unmet_requirements
@@ -32,6 +35,7 @@ from gpuinstall.sources.announcements import report_ignored_settings
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.file.lock import Lock
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
 
 
@@ -224,7 +228,7 @@ def _resolve_with_installed(
 ) -> Resolution:
     """Resolve, and prefer the verified builds or the installed torch.
 
-    A requested version or backend takes precedence over installed builds.
+    Another requested version or backend takes precedence over installed builds.
 
     Args:
         state: The environment and the request.
@@ -243,8 +247,9 @@ def _resolve_with_installed(
     previous = Previous(installed=near)
     resolve = partial(resolve_locks, session=session, previous=previous)
     typed = project.settings
+    names_packages = bool(typed.files or typed.request.requirements)
     builds = [*_find_installed_builds(existing, request.request, label)]
-    if not (typed.files or typed.request.requirements or typed.request.backend):
+    if not (names_packages or typed.request.backend):
         builds.insert(0, _find_verified_builds(existing, label))
     for build in filter(None, builds):
         pins = [pin.at(INSTALLED) for pin in build]
@@ -252,7 +257,32 @@ def _resolve_with_installed(
         # The label of the installed torch may be no backend. An invalid request is rejected below.
         with suppress(MachineError, NoBuildError, UsageError):
             return resolve([request.with_request_changes(constraints=constraints)])[0]
+    if builds and names_packages:
+        _check_released(existing, request)
     return resolve([request])[0]
+
+
+def _check_released(existing: ExistingEnvironment, request: LockRequest) -> None:
+    """Check that the installed torch is a release, which an index may list.
+
+    Raises:
+        UsageError: torch was built from source, or is part of a vendor's image.
+    """
+    version = Version(existing.versions["torch"])
+    if not version.is_prerelease and known_backend(version.local or CPU.tag):
+        return
+    python = str(existing.paths.find_interpreter())
+    texts = [one.text for one in request.request.requirements if one.name != "torch"]
+    fixes = [Advice(python, ("-I", "-m", "pip", "install", *texts), note="keeps torch")]
+    choice = request.outcome.choice
+    if choice:
+        release = f"torch=={choice.build.torch}"
+        fixes.append(make_change(release, note="replaces torch"))
+    raise UsageError(
+        "torch-not-released",
+        f"torch {version} in {existing.paths.venv} is not a release of PyTorch, and would be replaced",
+        hint=tuple(fixes),
+    )
 
 
 def _find_verified_builds(
@@ -285,7 +315,11 @@ def _find_installed_builds(
     installed = existing.versions.get("torch")
     requested = (*request.requirements, *request.constraints)
     own = [one for one in requested if one.name == "torch"]
-    if installed is None or any(one.specifier or one.url for one in own):
+    if installed is None or any(
+        one.url
+        or not parse_specifier(one.clauses).contains(installed, prereleases=True)
+        for one in own
+    ):
         return
     public, _, label = installed.partition("+")
     label = label or of_default

@@ -126,6 +126,7 @@ def _rollback(options: CommandOptions) -> Outcome:
     if options.into or options.interpreter:
         python = find_trusted_interpreter(options, options.interpreter)
         place = inspect_unmanaged(python)
+    is_interrupted = place.has_unfinished_change()
     before = undo_change(place, options.terminal)
     if not place.is_managed:
         update_uv_guard(place.venv)
@@ -145,8 +146,10 @@ def _rollback(options: CommandOptions) -> Outcome:
     rows: list[Row] = [
         ("Changes", join_names(list(map(str, changes))) or "no version changes"),
         ("Environment", f"{display_path(place.venv)}{text}"),
-        ("Undo", make_undo_command(place, "undoes this rollback")),
     ]
+    # After an interrupted change, the last journal is of an earlier one.
+    if not is_interrupted:
+        rows.append(("Undo", make_undo_command(place, "undoes this rollback")))
     if place.is_managed and is_environment(place.venv):
         rows.append(("Ready", format_activation_command(place.venv)))
     data = {

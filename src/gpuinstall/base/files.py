@@ -160,7 +160,11 @@ def is_inside(path: Path | str, folder: Path) -> bool:
 
     Symbolic links are resolved.
     """
-    return real_path(path).is_relative_to(find_repository(folder))
+    place = real_path(path)
+    # The search for the repository reads every parent folder.
+    return place.is_relative_to(real_path(folder)) or place.is_relative_to(
+        find_repository(folder)
+    )
 
 
 def find_link_outside(path: Path, folder: Path) -> Path | None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from gpuinstall.base.files import xdg_folder
+from gpuinstall.base.cache import JsonCache
+from gpuinstall.base.files import own_cache_folder, xdg_folder
 from gpuinstall.base.text import has_login, shorten
 from gpuinstall.base.values import Value
 
@@ -120,14 +121,35 @@ def find_settings_fault(text: str) -> str:
     return shorten(" ".join(reason.strip(" ^\n").split()))
 
 
+class _Index(Value):
+    """uv's default index."""
+
+    url: str
+
+
 def default_index(variables: Mapping[str, str]) -> str | None:
-    """Run uv to find the URL of its default index."""
+    """Return the default index of uv, which depends only on its program."""
+    return _find_default_index(uv(), frozenset(variables.items()))
+
+
+@cache
+def _find_default_index(
+    program: Path, variables: frozenset[tuple[str, str]]
+) -> str | None:
+    status = program.stat()
+    key = f"{program} {status.st_size} {status.st_mtime_ns}"
+    known = JsonCache(own_cache_folder() / "hosts", _Index)
+    if index := known.get(key):
+        return index.url
     options = ("--quiet", "--no-header", "--emit-index-url", "-")
     # Without --python, uv would run the Python in the folder's .venv.
     _, *words = pip_command("compile", Path(sys.executable), *options)
-    setting = _query(tuple(words), frozenset(variables.items()))
+    setting = _query(tuple(words), variables)
     option, _, address = setting.strip().partition(" ")
-    return address if option == "--index-url" else None
+    if option != "--index-url":
+        return None
+    known.put(key, _Index(address))
+    return address
 
 
 def environment(

@@ -40,6 +40,16 @@ def test_offline_option_is_passed_to_uv():
     assert "UV_OFFLINE" not in uv.environment({}, {})
 
 
+def test_uv_is_asked_once_for_its_default_index(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = uv.default_index(uv.environment(os.environ, {}))
+    # The next command has other variables, and runs no uv.
+    monkeypatch.setattr(process, "run", None)
+
+    assert first
+    assert uv.default_index({"PATH": "/bin"}) == first
+
+
 def test_commands_contain_full_paths_and_no_credentials():
     python = Path("/usr/bin/python3.12")
     commands = [

@@ -13,12 +13,11 @@ from contextlib import suppress
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
-
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
     Requirement,
     normalize_name,
+    parse_specifier,
     requirement_names,
 )
 from gpuinstall.base.text import matches
@@ -406,7 +405,7 @@ class PackageIndex:
         if not all(limit.allows(version) for limit in limits):
             return False
         with suppress(ValueError):
-            specifiers = SpecifierSet(release.requires_python or "")
+            specifiers = parse_specifier(release.requires_python or "")
             python = self.resolver_input.markers["python_full_version"]
             return specifiers.contains(python)
         return True

@@ -26,6 +26,7 @@ from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
+    RUNTIME,
     TorchNeeds,
     find_declared_cuda,
     find_pinned_cuda,
@@ -541,10 +542,10 @@ def format_toolkits(row: WheelRow, *toolkits: Toolkit) -> str:
     names = f"CUDA {' and '.join(map(str, majors))}"
     if not row.witness or len(toolkits) > 1:
         return f"it is for {names}"
-    linked = [name for name in row.needs if load_libraries().cuda(name) in majors]
-    runtimes = [name for name in linked if name.startswith("libcudart.")]
-    if linked:
-        names += f" ({[*runtimes, *linked][0]})"
+    runtimes = [name for name in row.needs if name.startswith(RUNTIME)]
+    # Another library than the witness may need the other libraries.
+    if runtimes and load_libraries().cuda(runtimes[0]) in majors:
+        names += f" ({runtimes[0]})"
     return f"{row.witness} is built with {names}"
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 
+RUNTIME = "libcudart."
+"""The beginning of the names of CUDA's runtime."""
 _NUMBER = re.compile(r"\d+")
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
 _BEGINNING = 256 << 10
@@ -436,14 +438,12 @@ def read_needs(
                 waiting.append(library)
     read = {path: elf for path, elf in elves.items() if elf}
     needs = set[str]()
-    linked = None
-    for path, elf in read.items():
+    for elf in read.values():
         for need in elf.needs:
             # In a beginning, any other name may be the library's own.
             if elf.whole or shared.row(need) or _OF_TORCH.match(need):
                 needs.add(need)
-        if linked is None and shared.cuda_majors(elf.needs):
-            linked = path
+    users = [path for path, elf in read.items() if shared.cuda_majors(elf.needs)]
     loaded = [read[path].needs for path in deciding & read.keys()]
     glibc = max((elf.required_glibc() for elf in read.values()), default=())
     # Bundled libraries of CUDA never use torch.
@@ -454,7 +454,12 @@ def read_needs(
         common=find_external_libraries(needs.intersection(*loaded), wheel),
         opens=tuple(sorted(opened)),
         cudas=tuple(sorted(shared.cuda_majors(needs))),
-        linked=linked,
+        # Messages name CUDA's runtime with this library.
+        linked=max(
+            users,
+            key=lambda path: any(one.startswith(RUNTIME) for one in read[path].needs),
+            default=None,
+        ),
         glibc=".".join(map(str, glibc)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
         has_runtime=any(map(_has_runtime, read.values())),

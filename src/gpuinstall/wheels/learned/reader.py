@@ -248,10 +248,10 @@ class Reader(Value):
         if text is None:
             with suppress(InstallationError):
                 page = self.client.page(f"{wheel.url}.metadata")
-                if page:
-                    text = page.text
-                    self._cache_metadata(wheel, OF_SERVER, text)
-        return text
+                # Some mirrors have no METADATA.
+                text = page.text if page else ""
+                self._cache_metadata(wheel, OF_SERVER, text)
+        return text or None
 
     def _read_cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
         """Return the cached METADATA of a wheel whose hash is known."""

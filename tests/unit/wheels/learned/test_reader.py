@@ -143,6 +143,24 @@ def test_metadata_is_cached_by_url_and_hash(reader, tmp_path):
         assert index.log != []
 
 
+def test_missing_metadata_is_requested_by_one_command(tmp_path):
+    wheel(tmp_path / "simple", "engine", requires=["torch"])
+    with SimulatedIndex(tmp_path, IndexBehavior(metadata=False)) as index:
+        environ = {"UV_DEFAULT_INDEX": index.default_index}
+        sources = read_sources(None, environ, tmp_path)
+        requested = []
+        for _ in range(2):
+            index.forget()
+            with Client(sources.credentials.certificates, logins={}) as client:
+                cache = RowCache(tmp_path / "learned")
+                there = Reader(sources, client, cache, Reporter())
+                [served] = read_default_wheels(sources, client, "engine")
+                next(there.readings(served, CU130, MARKERS))
+            requested.append([one.path for one in index.log if "metadata" in one.path])
+    assert len(requested[0]) == 1
+    assert requested[1] == []
+
+
 @pytest.mark.parametrize(
     ("description", "architectures"),
     [

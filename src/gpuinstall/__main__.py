@@ -69,7 +69,8 @@ def _exit(status: int) -> NoReturn:
         sys.stderr.flush()
     except (OSError, KeyboardInterrupt):
         pass
-    os._exit(status)
+    # Windows' status of a crash, 0xC0000005, is too large for a C int.
+    os._exit(status - 2**32 if status >= 2**31 else status)
 
 
 if __name__ == "__main__":

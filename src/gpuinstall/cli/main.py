@@ -128,11 +128,25 @@ def main_command() -> None:
 def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
     tighten_umask()
+    _allow_long_paths()
     use_private_tmpdir()
     if arguments[:1] == [FIRST_BOOTSTRAP]:
         _print_path_command(arguments)
     # Other commands in this process must not use the terminal of this command.
     return copy_context().run(_run_and_report, arguments)
+
+
+def _allow_long_paths() -> None:
+    """Allow paths of 260 characters and more on Windows, as uv does."""
+    if sys.platform == "win32" and sys.getwindowsversion()[:3] >= (10, 0, 15063):
+        import ctypes
+
+        find_block = ctypes.windll.ntdll.RtlGetCurrentPeb
+        find_block.restype = ctypes.c_void_p
+        flags = ctypes.c_ubyte.from_address(find_block() + 3)
+        # IsLongPathAwareProcess is not documented. Go's runtime also sets it. Otherwise,
+        # Python needs LongPathsEnabled in the registry.
+        flags.value |= 0x80
 
 
 def _run_and_report(arguments: list[str]) -> int:

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import re
 import sys
@@ -70,15 +71,17 @@ def test_missing_home_is_reported(
     tmp_path,
     capsys,
 ):
-    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+    variable = "USERPROFILE" if os.name == "nt" else "HOME"
+    for name in (variable, "HOMEPATH", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 54321)  # unknown to the system
+    # This user is unknown to the system.
+    monkeypatch.setattr(os, "getuid", lambda: 54321, raising=False)
     monkeypatch.chdir(tmp_path)
 
     assert run_command_line(words) == 2
     said = capsys.readouterr().err
     assert "error: this user has no home folder" in said
-    assert "do    Set HOME to an existing folder" in said
+    assert f"do    Set {variable} to an existing folder" in said
 
 
 @pytest.mark.parametrize(
@@ -101,3 +104,17 @@ def test_unexpected_error_prints_line_or_traceback(capsys, monkeypatch, place, l
     assert (out, "error: a bug in gpuinstall: ValueError: odd" in err) == ("", True)
     with pytest.raises(ValueError, match="odd"):
         run_command_line([command, "--verbose", *words])
+
+
+@pytest.mark.skipif(
+    os.name != "nt", reason="only Windows limits paths to 260 characters"
+)
+def test_long_paths_are_allowed(tmp_path):
+    run_command_line(["--version"])
+    folder = tmp_path / ("x" * 200) / ("y" * 200)
+    folder.mkdir(parents=True)
+    assert folder.is_dir()
+    # Wine has no limit.
+    find_block = vars(ctypes)["windll"].ntdll.RtlGetCurrentPeb
+    find_block.restype = ctypes.c_void_p
+    assert ctypes.c_ubyte.from_address(find_block() + 3).value & 0x80

@@ -11,6 +11,8 @@ from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
 from gpuinstall.sources.configuration import parse_uv_settings
 
+HOME = ("HOME", "USERPROFILE")
+
 
 def naming(
     *rows: tuple[str, object], sources: Sources | None = None, **more: Any
@@ -26,10 +28,11 @@ def naming(
 
 @contextmanager
 def only_variables(environ: Mapping[str, str]) -> Iterator[None]:
-    """Replace the environment variables, except HOME, in a block."""
+    """Replace the environment variables, except the home, in a block."""
     before = dict(os.environ)
+    home = {name: before[name] for name in HOME if name in before}
     os.environ.clear()
-    os.environ.update({"HOME": before["HOME"], **environ})
+    os.environ.update({**home, **environ})
     try:
         yield
     finally:

@@ -7,7 +7,13 @@ import pytest
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals")
 needs_sh = pytest.mark.skipif(os.name == "nt", reason="Windows runs no shell script")
-needs_posix = pytest.mark.skipif(os.name == "nt", reason="tests paths of POSIX")
+needs_pipes = pytest.mark.skipif(os.name == "nt", reason="requires named pipes")
+needs_links = pytest.mark.skipif(
+    os.name == "nt", reason="links require a privilege on Windows"
+)
+needs_posix = pytest.mark.skipif(
+    os.name == "nt", reason="tests paths or modes of POSIX"
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]):

@@ -4,6 +4,8 @@ It replaces tests/conftest.py, whose fixtures need a Linux machine.
 """
 
 import os
+import sys
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -18,3 +20,6 @@ settings.load_profile("windows")
 for _name in list(os.environ):
     if _name.startswith(("UV_", "PIP_", "LAB_")):
         del os.environ[_name]
+# Tests change HOME. Hints contain the path of a command that is not on PATH.
+os.environ["HOME"] = str(Path.home())
+os.environ["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"

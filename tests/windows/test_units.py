@@ -14,7 +14,7 @@ PACKAGES = ("plan", "machine")
 PYTEST = (
     "-m pytest -q -rsf --noconftest -p no:cacheprovider "
     "-p tests.lab.skips -p tests.windows.plugin "
-    "-o filterwarnings=default"
+    "-o filterwarnings=default --basetemp C:/tests"
 )
 
 

@@ -1,3 +1,4 @@
+import os
 import sys
 from io import StringIO
 from pathlib import Path
@@ -7,12 +8,13 @@ import pytest
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.files import display_path
+from gpuinstall.base.shell import format_activation
 from gpuinstall.cli.active import (
     enter_project_folder,
     find_active_environment,
     report_active_environment,
 )
-from gpuinstall.cli.commands import load_command
+from gpuinstall.cli.commands import detect_shell, load_command
 from gpuinstall.cli.install import format_activation_command
 from gpuinstall.cli.terminal import Terminal
 from tests.lab.own_sources import only_variables
@@ -82,6 +84,8 @@ def test_paths_in_subfolder_are_relative_to_the_shell(tmp_path, monkeypatch):
         shown = display_path(tmp_path / ".venv"), display_path(here / "a.txt")
         line = format_activation_command(tmp_path / ".venv")
 
-    assert shown == ("../../.venv", "a.txt")
-    assert line == ". ../../.venv/bin/activate"
+    venv = str(Path("../../.venv"))
+    assert shown == (venv, "a.txt")
+    windows = os.name == "nt"
+    assert line == format_activation(venv, detect_shell(), windows=windows)
     assert display_path(tmp_path / ".venv") == str(tmp_path / ".venv")

@@ -11,6 +11,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main, run
 from gpuinstall.cli.terminal import make_finding_with_hints
+from tests.lab.skips import needs_links
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_unexecutable_program_is_reported_with_reason(
     assert refused.value.hint == hint
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links require a privilege on Windows")
+@needs_links
 def test_permission_hint_refers_to_the_symlink_target(tmp_path):
     (tmp_path / "root").mkdir()
     python = tmp_path / "python"

@@ -11,6 +11,7 @@ import tomli
 from gpuinstall.base.text import remove_block
 from gpuinstall.cli.hook import _insert_values
 from gpuinstall.cli.main import run_command_line
+from gpuinstall.sources.configuration import PIP_NAME
 
 
 @pytest.fixture
@@ -19,7 +20,8 @@ def home(tmp_path, monkeypatch):
     for name in os.environ:
         if name.startswith(("GPUINSTALL_", "PIP_", "UV_", "VIRTUAL_ENV")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    for name in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / "settings"))
     monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nothing"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -65,23 +67,23 @@ def test_hook_mirror_precedes_existing_find_links(text):
 def test_hook_keeps_existing_pip_constraint_file(home, hook, section, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(home))
     text = f"[{section}]\nconstraint = /srv/mine.txt\n"
-    (home / "pip.conf").write_text(text, "utf-8")
+    (home / PIP_NAME).write_text(text, "utf-8")
     hook("pip")
     own = (home / "pip" / "gpuinstall-constraints.txt").as_uri()
-    text = (home / "pip" / "pip.conf").read_text("utf-8")
+    text = (home / "pip" / PIP_NAME).read_text("utf-8")
     assert f"constraint = /srv/mine.txt {own}\n" in text
 
 
 def test_pip_configuration_is_read_once(home):
-    (home / "pip" / "pip.conf").write_text("[global]\ntimeout = 9\n")
+    (home / "pip" / PIP_NAME).write_text("[global]\ntimeout = 9\n")
     Path("listed.txt").write_text("six\n")
     opened = []
 
     def listen(event, arguments):
-        if event == "open" and str(arguments[0]).endswith("pip.conf"):
+        if event == "open" and str(arguments[0]).endswith(PIP_NAME):
             opened.append(arguments[0])
 
     sys.addaudithook(listen)
     run_command_line(["plan", "--backend", "cpu", "-r", "listed.txt"])
-    of_settings = [path for path in opened if Path(path) == home / "pip" / "pip.conf"]
+    of_settings = [path for path in opened if Path(path) == home / "pip" / PIP_NAME]
     assert len(of_settings) == 1

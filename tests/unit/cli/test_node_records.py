@@ -13,6 +13,7 @@ from gpuinstall.cli.node_records import (
     write_record,
 )
 from gpuinstall.machine.options import machine_from_options
+from tests.lab.skips import needs_links
 
 H100 = machine_from_options(("H100 SXM",) * 8, "580.95.05")
 V100 = machine_from_options(("V100",), "470.256.02")
@@ -84,6 +85,7 @@ def test_node_name_is_read_from_its_variable(monkeypatch):
         find_node_name()
 
 
+@needs_links
 def test_links_and_pipes_as_node_records_are_rejected(tmp_path):
     (tmp_path / "secret").write_text("{}", "utf-8")
     folder = tmp_path / "records"

@@ -21,6 +21,7 @@ from gpuinstall.cli.options import (
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import group_files_by_path
 from tests.lab.parsed import written
+from tests.lab.skips import needs_pipes, needs_posix
 
 DOCUMENT = (
     '{"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": []}'
@@ -68,7 +69,7 @@ def test_closed_stdin_is_reported(monkeypatch):
         read_machine_file("-")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="requires named pipes")
+@needs_pipes
 def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("more.txt").write_text("numpy\n")
@@ -108,6 +109,7 @@ def test_torch_index_url_determines_the_backend(path, base, backend):
     assert request.backend == backend
 
 
+@needs_posix
 def test_option_paths_are_relative_to_project_directory():
     typed = Path("sub")
     cases: dict[str, dict[Any, Any]] = {

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.records import record_environment
 from tests.unit.diagnose.evidence import (
@@ -14,6 +15,7 @@ from tests.unit.diagnose.evidence import (
     holding,
     installed_in,
 )
+from tests.unit.install.environments import PYTHON, SCRIPTS, use_state_folder
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def test_missing_file_is_reported_with_a_reinstall_command(site):
         finding.message
         == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing: torch/__init__.py"
     )
-    where = f"--python {site.venv}/bin/python --index https://download.pytorch.org/whl/cu126 --no-deps"
+    where = f"--python {quote_word(site.venv / PYTHON)} --index https://download.pytorch.org/whl/cu126 --no-deps"
     assert (
         str(finding.fixes[0])
         == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
@@ -61,7 +63,7 @@ def test_damage_outside_torch_is_not_blocking(site):
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-missing", False)
     assert [str(fix)[:40] for fix in finding.fixes] == [
-        f"uv pip install --python {site.venv}"[:40]
+        f"uv pip install --python {quote_word(site.venv / PYTHON)}"[:40]
     ]
 
 
@@ -72,7 +74,7 @@ def test_fix_for_truncated_package_cleans_cache_first(site):
     (site.venv / "pyvenv.cfg").write_text("")
     findings = {finding.message: finding for finding in site.findings()}
     assert list(findings) == [
-        f"{site.venv}/pyvenv.cfg is empty",
+        f"{site.venv / 'pyvenv.cfg'} is empty",
         "torch 2.14.1+cu126 is damaged: torch-2.14.1+cu126.dist-info/RECORD is empty",
         "triton 3.5.0 is damaged: 1 of 1 files is truncated: triton/__init__.py",
     ]
@@ -94,15 +96,15 @@ def test_edited_package_file_is_not_blocking(site):
 
 
 def test_rebuild_omits_packages_without_an_index(site):
-    (site.venv / "bin").mkdir(exist_ok=True)
-    (site.venv / "bin" / "activate").write_text("VIRTUAL_ENV=/elsewhere/.venv\n")
+    (site.venv / SCRIPTS).mkdir(exist_ok=True)
+    (site.venv / SCRIPTS / "activate").write_text("VIRTUAL_ENV=/elsewhere/.venv\n")
     site.add("pandas", "2.3.0", "numpy", 'xlrd ; extra == "excel"')
     site.add("numpy", "2.2.6")
     site.add("xlrd", "2.0.1")
     site.add("mine", "0.1")
     (site.folder / "mine-0.1.dist-info" / "direct_url.json").write_text("{}")
     (finding,) = site.findings()
-    again = f"gpuinstall install --venv {site.venv} --replace pandas==2.3.0 xlrd==2.0.1"
+    again = f"gpuinstall install --venv {quote_word(site.venv)} --replace pandas==2.3.0 xlrd==2.0.1"
     assert (finding.fix or "").splitlines() == [
         f"{again}   # without mine, which was not installed from an index"
     ]
@@ -118,7 +120,7 @@ def test_conda_environment_is_not_replaced(tmp_path):
 
 
 def test_managed_environment_is_repaired_from_its_lock(site, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    use_state_folder(monkeypatch, tmp_path / "state")
     Marker(
         "1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}
     ).write(site.venv)
@@ -127,7 +129,7 @@ def test_managed_environment_is_repaired_from_its_lock(site, tmp_path, monkeypat
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     command = "gpuinstall sync --reinstall-package torch"
-    assert finding.fix == f"{command} --venv {site.venv}"
+    assert finding.fix == f"{command} --venv {quote_word(site.venv)}"
 
 
 def test_missing_requirement_is_installed_by_its_specifier(site):
@@ -137,7 +139,7 @@ def test_missing_requirement_is_installed_by_its_specifier(site):
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
     assert (
         str(evidence.missing_advice(package, asked))
-        == "uv pip install --python /e/bin/python 'numpy>=2'"
+        == f"uv pip install --python {quote_word(Path('/e') / PYTHON)} 'numpy>=2'"
     )
 
 
@@ -146,5 +148,5 @@ def test_environment_without_lock_is_fixed_by_install_into(site):
     evidence = doctor_evidence(venv=site.venv)
     assert (
         str(evidence.missing_advice(torch, Requirement("filelock")))
-        == f"gpuinstall install --into --venv {site.venv}"
+        == f"gpuinstall install --into --venv {quote_word(site.venv)}"
     )

@@ -9,6 +9,7 @@ from gpuinstall.diagnose.checks import changed_by_hand
 from gpuinstall.environments.environment import Marker
 from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 from tests.unit.diagnose.evidence import found as found_in
+from tests.unit.install.environments import SITE
 
 HERE = Machine("linux", "x86_64", "glibc", "2.36")
 UV = """
@@ -70,11 +71,11 @@ def test_project_keeping_torch_build_is_not_reported(tmp_path, text, torch):
 
 def test_project_installed_from_another_directory_is_reported(tmp_path):
     venv = tmp_path / "venv"
-    record = venv / "lib" / "python3.12" / "site-packages" / "lb-1.0.dist-info"
+    record = venv / SITE / "lb-1.0.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").touch()
     lock = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\n[[packages]]\nname = "lb"\ndirectory = { path = "lb" }\n'
-    (venv / "pylock.cpu.toml").write_text(lock, "utf-8")
+    (venv / "pylock.cpu.toml").write_text(lock, "utf-8", newline="")
     sha256 = hashlib.sha256(lock.encode()).hexdigest()
     Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1", "cpu", "0", {}).write(venv)
     evidence = doctor_evidence(venv=venv, packages=installed_in(venv))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuinstall.base.shell import quote_word
 from gpuinstall.diagnose.examination import excluded_gpus, requirements_unmet
 from tests.unit.diagnose.evidence import Site
 from tests.unit.plan.machines import machine
@@ -23,7 +24,7 @@ def test_unmet_requirements_of_torch_have_one_fix(site):
 
     found = {message: str(finding.fixes[0]) for message, finding in unmet(site).items()}
 
-    install = f"gpuinstall install --into --venv {site.venv}"
+    install = f"gpuinstall install --into --venv {quote_word(site.venv)}"
     assert found == {
         "torch 2.14.1 requires filelock, but it is not installed": install,
         "torch 2.14.1 requires triton==3.5.0, but 3.4.0 is installed": install,
@@ -62,7 +63,7 @@ def test_only_torch_companion_mismatches_are_blocking(site):
         "F48",
         True,
     )
-    again = f"gpuinstall install --into --venv {site.venv} torch torchaudio"
+    again = f"gpuinstall install --into --venv {quote_word(site.venv)} torch torchaudio"
     assert (companion.fix or "").startswith(again)
     assert not found["app 1.0 requires absent, but it is not installed"].blocking
     assert not found["app 1.0 requires torch<2.14, but 2.14.1 is installed"].blocking

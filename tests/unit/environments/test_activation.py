@@ -14,7 +14,9 @@ from gpuinstall.base.shell import (
     quote_word,
 )
 from gpuinstall.environments.activation import relocate_activation
+from tests.lab.skips import needs_posix
 
+pytestmark = needs_posix
 NAMES = (
     "a blank",
     'it\'s "quoted"',

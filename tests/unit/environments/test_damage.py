@@ -3,16 +3,19 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.environments.damage import find_damage, find_intact_files
 from gpuinstall.environments.packages import read_packages
 from tests.lab.environments import put_package
+from tests.lab.skips import needs_links
 from tests.lab.wheels import make_wheel
 from tests.unit.diagnose.evidence import doctor_evidence
+from tests.unit.install.environments import SITE
 
 MODULES: dict[str, str | bytes] = {"tool/__init__.py": "", "tool/core.so": b"code"}
 
@@ -21,10 +24,11 @@ class Projects:
     """Environments that link the same package from one cache."""
 
     def __init__(self, folder):
-        from tests.lab.workshop import copy_used_cache  # not on Windows
-
         make_wheel(folder, "tool", "1.0", modules=MODULES)
-        copy_used_cache(folder / "cache")
+        if os.name != "nt":
+            from tests.lab.workshop import copy_used_cache
+
+            copy_used_cache(folder / "cache")
         self.folder = folder
         self.variables = {
             **os.environ,
@@ -39,7 +43,7 @@ class Projects:
         assert done.ok, done.err
 
     def install(self, venv, *words):
-        self.run("pip", "install", "--python", venv / "bin" / "python", *words)
+        self.run("pip", "install", "--python", interpreter(venv), *words)
 
     def environment(self, name):
         venv = self.folder / name
@@ -58,7 +62,8 @@ def damage(venv):
 
 
 def library(venv):
-    return next(venv.glob("lib/python*/site-packages/tool/core.so"))
+    [site] = packages_folders(venv)
+    return site / "tool" / "core.so"
 
 
 EDITED = "was modified after its installation: tool/core.so"
@@ -105,7 +110,8 @@ def test_copied_environment_is_not_reported_as_edited(projects, tmp_path):
 def test_appended_certificate_authority_is_not_damage(projects):
     make_wheel(projects.folder, "tool", "1.0", modules={"tool/cacert.pem": "list"})
     venv = projects.environment("one")
-    (authorities,) = venv.glob("lib/python*/site-packages/tool/cacert.pem")
+    [site] = packages_folders(venv)
+    authorities = site / "tool" / "cacert.pem"
     authorities.unlink()
     authorities.write_text("list, and the company's", "utf-8")
     assert damage(venv) == []
@@ -120,21 +126,23 @@ def test_file_shared_by_packages_is_not_damaged(projects):
 
 
 def test_missing_truncated_and_modified_files_are_listed_apart(tmp_path):
-    site = tmp_path / "lib/python3.12/site-packages"
-    files = {"tool/a.py": "a", "tool/b.py": "bb", "../../../bin/tool": "t"}
+    site = tmp_path / SITE
+    up = "../" * len(Path(SITE).parts)
+    files = {"tool/a.py": "a", "tool/b.py": "bb", f"{up}bin/tool": "t"}
     put_package(site, "tool", files)
     (site / "tool/a.py").write_text("A")
     (site / "tool/b.py").write_text("b")
     (tmp_path / "bin/tool").unlink()
     assert [one.message for one in find_damage(read_packages([site]))] == [
-        "tool 1.0 is damaged: 1 of 4 files is missing: ../../../bin/tool",
+        f"tool 1.0 is damaged: 1 of 4 files is missing: {up}bin/tool",
         "tool 1.0 was modified after its installation: tool/a.py",
         "tool 1.0 is damaged: 1 of 4 files is truncated: tool/b.py",
     ]
 
 
+@needs_links
 def test_link_to_an_equal_file_is_unmodified(tmp_path):
-    site = tmp_path / "lib/python3.12/site-packages"
+    site = tmp_path / SITE
     put_package(site, "tool", {"tool/a.py": "a", "tool/b.py": "b"})
     for name, text in (("a", "a"), ("b", "mine")):
         (tmp_path / name).write_text(text)
@@ -142,7 +150,7 @@ def test_link_to_an_equal_file_is_unmodified(tmp_path):
         (site / f"tool/{name}.py").symlink_to(tmp_path / name)
     packages = read_packages([site])
     assert [one.files for one in find_damage(packages)] == [("tool/b.py",)]
-    folder = "lib/python3.12/site-packages/tool"
+    folder = f"{SITE}/tool"
     names = {f"{folder}/a.py", f"{folder}/b.py"}
     assert find_intact_files(packages, tmp_path, names) == {f"{folder}/a.py"}
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths, packages_folders
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import sanitize
@@ -23,8 +23,15 @@ from gpuinstall.environments.ownership import find_user_paths
 from gpuinstall.install.transaction import remove_leftovers
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
+from tests.lab.skips import needs_links
 from tests.lab.wheels import make_wheel
-from tests.unit.install.environments import MARKER, make_environment, write_files
+from tests.unit.install.environments import (
+    MARKER,
+    SCRIPTS,
+    SITE,
+    make_environment,
+    write_files,
+)
 
 
 @pytest.fixture
@@ -56,14 +63,14 @@ def test_files_written_by_installers_are_not_user_files(paths):
 
 def test_only_files_of_the_user_are_listed(paths):
     write_files(paths.venv, "notebooks/a.ipynb", text="n" * 4000)
-    write_files(paths.venv, "lib/python3.12/site-packages/mine.py")
-    assert remove(paths) == ["lib/python3.12/site-packages/mine.py", "notebooks"]
+    write_files(paths.venv, f"{SITE}/mine.py")
+    assert remove(paths) == [f"{SITE}/mine.py", "notebooks"]
     assert not paths.venv.exists()
 
 
-@pytest.mark.parametrize("name", ["bin/activate", "pyvenv.cfg"])
+@pytest.mark.parametrize("name", [f"{SCRIPTS}/activate", "pyvenv.cfg"])
 def test_modified_scripts_are_listed(paths, name):
-    write_files(paths.venv, "bin/activate", "pyvenv.cfg", text="uv's")
+    write_files(paths.venv, f"{SCRIPTS}/activate", "pyvenv.cfg", text="uv's")
     marker = replace(MARKER, scripts=compute_script_digests(paths.venv))
     marker.write(paths.venv)
     assert find_modified_scripts(paths.venv) == set()
@@ -72,6 +79,7 @@ def test_modified_scripts_are_listed(paths, name):
     assert name in find_user_paths(paths.venv)
 
 
+@needs_links
 def test_removal_of_a_link_keeps_its_target(paths, tmp_path):
     write_files(tmp_path, "elsewhere/thesis")
     link = tmp_path / "link"
@@ -106,7 +114,8 @@ def installed(paths, tmp_path):
     process.run([uv.uv(), "venv", "--python", sys.executable, paths.venv])
     words = ("--offline", "--link-mode", "hardlink", "--python", paths.venv)
     assert process.run([uv.uv(), "pip", "install", *words, wheel]).ok
-    return next(paths.venv.glob("lib/python*/site-packages")) / "tool"
+    [site] = packages_folders(paths.venv)
+    return site / "tool"
 
 
 def edit_in_place(file):
@@ -135,6 +144,7 @@ def test_modified_file_of_a_package_is_listed(paths, installed, edit):
     assert find_user_paths(paths.venv) == [path]
 
 
+@needs_links
 def test_symlinked_package_checkout_is_not_removed(paths, installed, tmp_path):
     checkout = installed.rename(tmp_path / "checkout")
     edit_in_place(checkout / "page")
@@ -161,12 +171,12 @@ def test_file_that_cannot_be_removed_is_reported(paths, monkeypatch):
 
 
 def test_files_of_package_with_empty_record_are_listed(paths, tmp_path):
-    site = paths.venv / "lib/python3.12/site-packages"
+    site = paths.venv / SITE
     write_files(site, "cut-1.0.dist-info/RECORD", text="")
     write_files(site, "cut/mine.py")
     cached = write_files(tmp_path, "cut.so") / "cut.so"
     os.link(cached, site / "cut" / "cut.so")
-    assert remove(paths) == ["lib/python3.12/site-packages/cut/mine.py"]
+    assert remove(paths) == [f"{SITE}/cut/mine.py"]
     assert cached.exists()
 
 

@@ -13,7 +13,15 @@ from gpuinstall.environments.environment import (
     read_python_version,
 )
 from gpuinstall.environments.packages import InstalledPackage
-from tests.unit.install.environments import MARKER, make_environment, write_files
+from tests.lab.skips import needs_links
+from tests.unit.install.environments import (
+    MARKER,
+    PYTHON,
+    SCRIPTS,
+    SITE,
+    make_environment,
+    write_files,
+)
 
 
 def test_malformed_environment_marker_is_ignored(tmp_path):
@@ -45,6 +53,7 @@ def test_python_version_is_read_from_files(tmp_path):
     assert [(path, read_python_version(path)) for path, _ in rows] == [*rows]
 
 
+@needs_links
 def test_linked_environment_outside_a_project_is_unmanaged(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -57,7 +66,7 @@ def test_linked_environment_outside_a_project_is_unmanaged(tmp_path):
 
 
 def test_added_packages_are_found_by_canonical_name(tmp_path):
-    site = make_environment(tmp_path / ".venv", "ours") / "lib/python3.12/site-packages"
+    site = make_environment(tmp_path / ".venv", "ours") / SITE
     for name in (
         "typing_extensions-4.15.0.dist-info",
         "numpy-2.3.4+label.dist-info",
@@ -74,12 +83,12 @@ def test_added_packages_are_found_by_canonical_name(tmp_path):
 
 def test_fix_depends_on_kind_of_environment(tmp_path):
     """Only virtual environments can be rebuilt."""
-    ours = write_files(tmp_path / "ours", "pyvenv.cfg", "bin/python")
+    ours = write_files(tmp_path / "ours", "pyvenv.cfg", PYTHON)
     MARKER.write(ours)
-    venv = write_files(tmp_path / "venv", "pyvenv.cfg", "bin/python")
-    conda = write_files(tmp_path / "conda", "conda-meta/history", "bin/python")
-    embedded = write_files(tmp_path / "embedded", "bin/python", "bin/python312._pth")
-    system = write_files(tmp_path / "usr", "bin/python")
+    venv = write_files(tmp_path / "venv", "pyvenv.cfg", PYTHON)
+    conda = write_files(tmp_path / "conda", "conda-meta/history", PYTHON)
+    embedded = write_files(tmp_path / "embedded", PYTHON, f"{SCRIPTS}/python312._pth")
+    system = write_files(tmp_path / "usr", PYTHON)
     next_one = write_files(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
     first = write_files(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
     into = {

@@ -1,11 +1,14 @@
 """Owners of files in environments by venv and uv, and forbidden paths."""
 
+import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.environments.guard import write_guard
 from gpuinstall.environments.ownership import (
     find_misplaced_file,
@@ -14,13 +17,21 @@ from gpuinstall.environments.ownership import (
 )
 from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
-from tests.unit.install.environments import make_environment, write_files
+from tests.unit.install.environments import SCRIPTS, SITE, make_environment, write_files
 
+needs_venv = pytest.mark.skipif(
+    os.name == "nt", reason="the embeddable Python has no venv"
+)
+UP = "../" * len(Path(SITE).parts)
 UV_VENV = [str(uv.uv()), "venv", "--relocatable", "--python", sys.executable]
 VENV = [sys.executable, "-m", "venv", "--without-pip"]
 
 
-@pytest.fixture(scope="module", params=[VENV, UV_VENV], ids=["venv", "uv venv"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(VENV, marks=needs_venv), UV_VENV],
+    ids=["venv", "uv venv"],
+)
 def installed(request, tmp_path_factory):
     """An environment with two compiled packages, one with scripts and data."""
     folder = tmp_path_factory.mktemp("made")
@@ -40,9 +51,7 @@ def installed(request, tmp_path_factory):
         make_wheel(folder, "other", "2.0"),
     )
     words = ("--no-index", "--compile-bytecode", *wheels)
-    done = process.run(
-        uv.pip_command("install", venv / "bin" / "python", *map(str, words))
-    )
+    done = process.run(uv.pip_command("install", interpreter(venv), *map(str, words)))
     assert done.ok, done.err
     return venv
 
@@ -53,7 +62,8 @@ def venv(installed, tmp_path):
 
 
 def site(venv):
-    return next(venv.glob("lib/python*/site-packages"))
+    [folder] = packages_folders(venv)
+    return folder
 
 
 def test_generated_files_do_not_belong_to_the_user(venv):
@@ -72,8 +82,8 @@ def test_unrecorded_files_belong_to_the_user(venv):
     packages = site(venv).relative_to(venv).as_posix()
     files = [
         "train.py",
-        "bin/my-tool",
-        "bin/python-notes.txt",
+        f"{SCRIPTS}/my-tool",
+        f"{SCRIPTS}/python-notes.txt",
         "share/tool/mine.html",
         "lib/thesis/chapter",
         f"{packages}/mine.py",
@@ -84,14 +94,16 @@ def test_unrecorded_files_belong_to_the_user(venv):
     ]
     others = [".git/HEAD", ".git/objects/ab/cd", "etc/tool.conf", ".gitignore"]
     write_files(venv, *files, *others, "empty/", text="longer than what was there")
-    (venv / "data").symlink_to("/")
-    expected = {*files, ".git", "etc", ".gitignore", "data"}
+    expected = {*files, ".git", "etc", ".gitignore"}
+    if os.name != "nt":
+        (venv / "data").symlink_to("/")
+        expected.add("data")
     assert set(find_user_paths(venv)) == expected
 
 
 def test_falsified_record_does_not_claim_user_files(venv):
     write_files(venv, "thesis.txt", "train.py")
-    rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
+    rows = f"{UP}thesis.txt,sha256=x,9999\n{UP}thesis.txt,,\n{UP}../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
     record.write_text(record.read_text("utf-8") + rows, "utf-8")
     assert find_user_paths(venv) == ["thesis.txt", "train.py"]
@@ -131,44 +143,41 @@ def test_edited_lock_and_pip_settings_are_user_files(tmp_path):
     ]
 
 
-SITE = "lib/python3.12/site-packages"
-
-
 def add_package(root, name, files):
     """Write the RECORD of a package as uv does, with texts as digests."""
     rows = [f"{path},sha256={text},{len(text)}" for path, text in files.items()]
     record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
-    record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]))
+    record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]), "utf-8")
 
 
 REFUSED = {
-    "../../../pyvenv.cfg": "evil 1.0 would overwrite pyvenv.cfg, which belongs to the environment itself",
-    "../../../gpuinstall.json": "evil 1.0 would overwrite gpuinstall.json, which belongs to the environment itself",
-    "../../../pip.conf": "evil 1.0 would overwrite pip.conf, which belongs to the environment itself",
-    "../../../pylock.cu126.toml": "evil 1.0 would overwrite pylock.cu126.toml, which belongs to the environment itself",
-    "../../../bin/activate": "evil 1.0 would overwrite bin/activate, which belongs to the environment itself",
-    "../../../bin/activate.fish": "evil 1.0 would overwrite bin/activate.fish, which belongs to the environment itself",
-    "../../../CACHEDIR.TAG": "evil 1.0 would overwrite CACHEDIR.TAG, which belongs to the environment itself",
-    "../../../.lock": "evil 1.0 would overwrite .lock, which belongs to the environment itself",
-    "../../../bin/𝜋thon": "evil 1.0 would overwrite bin/𝜋thon, which belongs to the environment itself",
-    "../../../Scripts/PythonW.exe": "evil 1.0 would overwrite Scripts/PythonW.exe, which belongs to the environment itself",
-    "../../../bin/python3.12": "evil 1.0 would overwrite bin/python3.12, which belongs to the environment itself",
+    f"{UP}pyvenv.cfg": "evil 1.0 would overwrite pyvenv.cfg, which belongs to the environment itself",
+    f"{UP}gpuinstall.json": "evil 1.0 would overwrite gpuinstall.json, which belongs to the environment itself",
+    f"{UP}pip.conf": "evil 1.0 would overwrite pip.conf, which belongs to the environment itself",
+    f"{UP}pylock.cu126.toml": "evil 1.0 would overwrite pylock.cu126.toml, which belongs to the environment itself",
+    f"{UP}bin/activate": "evil 1.0 would overwrite bin/activate, which belongs to the environment itself",
+    f"{UP}bin/activate.fish": "evil 1.0 would overwrite bin/activate.fish, which belongs to the environment itself",
+    f"{UP}CACHEDIR.TAG": "evil 1.0 would overwrite CACHEDIR.TAG, which belongs to the environment itself",
+    f"{UP}.lock": "evil 1.0 would overwrite .lock, which belongs to the environment itself",
+    f"{UP}bin/𝜋thon": "evil 1.0 would overwrite bin/𝜋thon, which belongs to the environment itself",
+    f"{UP}Scripts/PythonW.exe": "evil 1.0 would overwrite Scripts/PythonW.exe, which belongs to the environment itself",
+    f"{UP}bin/python3.12": "evil 1.0 would overwrite bin/python3.12, which belongs to the environment itself",
     "./_virtualenv.py": f"evil 1.0 would overwrite {SITE}/_virtualenv.py, which belongs to the environment itself",
-    f"../../../{SITE}/six-2.dist-info/RECORD": f"evil 1.0 would write {SITE}/six-2.dist-info/RECORD, metadata of another package",
+    f"{UP}{SITE}/six-2.dist-info/RECORD": f"evil 1.0 would write {SITE}/six-2.dist-info/RECORD, metadata of another package",
     "torch-2.8.3.dist-info/METADATA": f"evil 1.0 would write {SITE}/torch-2.8.3.dist-info/METADATA, metadata of another package",
     "six.egg-info/PKG-INFO": f"evil 1.0 would write {SITE}/six.egg-info/PKG-INFO, metadata of another package",
     "/etc/passwd": "the RECORD of evil 1.0 lists /etc/passwd, which is outside the environment",
-    "../../../../x": "the RECORD of evil 1.0 lists ../../../../x, which is outside the environment",
-    "a/../../../../../x": "the RECORD of evil 1.0 lists a/../../../../../x, which is outside the environment",
+    f"{UP}../x": f"the RECORD of evil 1.0 lists {UP}../x, which is outside the environment",
+    f"a/../{UP}../../x": f"the RECORD of evil 1.0 lists a/../{UP}../../x, which is outside the environment",
 }
 TAKEN = (
     "evil/__init__.py",
     "evil/_vendor/six-1.0.dist-info/METADATA",
-    "../../../bin/evil",
-    "../../../bin/activate-global-python-argcomplete",
-    "../../../share/man/man1/evil.1",
-    "../../../etc/jupyter/evil.json",
+    f"{UP}bin/evil",
+    f"{UP}bin/activate-global-python-argcomplete",
+    f"{UP}share/man/man1/evil.1",
+    f"{UP}etc/jupyter/evil.json",
     "evil..py",
 )
 

@@ -12,14 +12,22 @@ from gpuinstall.environments.environment import is_vacant
 from gpuinstall.environments.records import record_environment
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.run import read_paths
-from tests.unit.install.environments import MARKER, make_environment, write_files
+from tests.lab.skips import needs_links
+from tests.unit.install.environments import (
+    MARKER,
+    make_environment,
+    use_state_folder,
+    write_files,
+)
 
 
+@needs_links
 def test_environment_path_follows_a_link(tmp_path):
     (tmp_path / ".venv").symlink_to("real")
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
 
+@needs_links
 def test_nothing_is_written_next_to_linked_file(tmp_path):
     home = tmp_path / "home"
     folder = tmp_path / "project"
@@ -31,9 +39,10 @@ def test_nothing_is_written_next_to_linked_file(tmp_path):
     assert EnvironmentPaths.find(folder / ".venv").work == home / ".bashrc.gpuinstall"
 
 
+@needs_links
 @pytest.mark.parametrize("is_created", [True, False])
 def test_link_of_a_moved_project_is_followed(tmp_path, monkeypatch, is_created):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    use_state_folder(monkeypatch, tmp_path / "state")
     target = make_environment(tmp_path / "scratch", "ours")
     replace(MARKER, project=str(tmp_path / "before the move")).write(target)
     record_environment(target, MARKER.id, is_created=is_created)
@@ -109,6 +118,7 @@ def test_file_at_the_journal_path_is_rejected(tmp_path):
         EnvironmentPaths.at(tmp_path / ".venv")
 
 
+@needs_links
 def test_circular_link_is_rejected(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot be used for an environment"):

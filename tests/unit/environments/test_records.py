@@ -23,12 +23,17 @@ from gpuinstall.environments.records import (
     record_identity,
     was_created_here,
 )
-from tests.unit.install.environments import make_environment
+from tests.unit.install.environments import (
+    PYTHON,
+    SITE,
+    make_environment,
+    use_state_folder,
+)
 
 
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    use_state_folder(monkeypatch, tmp_path / "state")
     return tmp_path / "state"
 
 
@@ -79,7 +84,7 @@ def test_changed_environment_of_a_parent_is_found(tmp_path, monkeypatch):
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     for root in (tmp_path / "venv", tmp_path / "app" / "venv"):
-        work = root / "lib/python3.12/site-packages/.gpuinstall"
+        work = root / SITE / ".gpuinstall"
         (work / "last").mkdir(parents=True)
         record_identity(work, "a digest")
     found = find_changed_environment()
@@ -108,7 +113,7 @@ def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
 
 def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     ours, theirs = make_environment(tmp_path / "a", "ours"), tmp_path / "b"
-    work = theirs / "lib/python3.12/site-packages/.gpuinstall"
+    work = theirs / SITE / ".gpuinstall"
     assert describe_unfinished_change(ours) == describe_unfinished_change(theirs) == ""
     # While an environment is being replaced, its path does not exist.
     shutil.rmtree(ours)
@@ -120,7 +125,7 @@ def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
         f"; gpuinstall env rollback --venv {quote_word(ours)} c"
         in describe_unfinished_change(ours)
     )
-    python = quote_word(theirs / "bin" / "python")
+    python = quote_word(theirs / PYTHON)
     into = f"; gpuinstall env rollback --into --python {python} c"
     assert into in describe_unfinished_change(theirs)
 

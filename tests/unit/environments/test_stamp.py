@@ -1,12 +1,16 @@
+from pathlib import Path
+
 import pytest
 
 from gpuinstall.environments.stamp import stamp_python
+from tests.lab.skips import needs_links
+from tests.unit.install.environments import PYTHON, SCRIPTS
 
 
 @pytest.fixture
 def base(tmp_path):
     """A base interpreter."""
-    python = tmp_path / "base" / "python"
+    python = tmp_path / "base" / Path(PYTHON).name
     python.parent.mkdir()
     python.write_text("base")
     return python
@@ -16,8 +20,8 @@ def base(tmp_path):
 def venv(tmp_path, base):
     """An environment with a copy of its interpreter, as on Windows."""
     venv = tmp_path / "staged"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").write_text("launcher")
+    (venv / SCRIPTS).mkdir(parents=True)
+    (venv / PYTHON).write_text("launcher")
     (venv / "pyvenv.cfg").write_text(f"home = {base.parent}\nuv = 1.0\n")
     return venv
 
@@ -34,8 +38,9 @@ def test_upgraded_base_of_a_copy_is_noticed(venv, base):
     assert stamp_python(str(venv)) != before
 
 
+@needs_links
 def test_upgraded_base_of_a_link_is_noticed(venv, base):
-    python = venv / "bin" / "python"
+    python = venv / PYTHON
     python.unlink()
     python.symlink_to(base)
     before = stamp_python(str(venv))

@@ -1,12 +1,18 @@
 """Small environments in the state after an installation."""
 
 import os
+from pathlib import Path
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.file.lock import parse
 from tests.lab.environments import put_package
+
+SITE = "Lib/site-packages" if os.name == "nt" else "lib/python3.12/site-packages"
+"""The folder of packages in these environments."""
+PYTHON = interpreter(Path("x")).relative_to("x").as_posix()
+SCRIPTS = PYTHON.partition("/")[0]
 
 LOCK = """lock-version = "1.0"
 requires-python = "==3.12.*"
@@ -40,15 +46,13 @@ def lock_text(version="2.14.1"):
 
 def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     """Create a managed environment with the marker ID ``name``."""
-    library = "Lib" if os.name == "nt" else "lib/python3.12"
-    packages = folder / library / "site-packages"
-    put_package(packages, "torch", {}, version=version)
+    put_package(folder / SITE, "torch", {}, version=version)
     python = interpreter(folder)
     python.parent.mkdir()
     python.touch()
     (folder / "pyvenv.cfg").write_text("home = /usr/bin\n", "utf-8")
     text = lock_text(version)
-    (folder / lock).write_text(text, "utf-8")
+    (folder / lock).write_text(text, "utf-8", newline="")
     replace(
         MARKER,
         id=name,
@@ -58,6 +62,14 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
         packages={"torch": version},
     ).write(folder)
     return folder
+
+
+def use_state_folder(monkeypatch, folder):
+    """Use another folder for the records of environments."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setattr(
+        "platformdirs.user_state_path", lambda name, **_options: folder / name
+    )
 
 
 def write_files(folder, *names, text="mine"):

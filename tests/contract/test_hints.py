@@ -5,6 +5,7 @@ import re
 from functools import cache
 from itertools import chain
 
+import pytest
 from tools.docs import walk_commands
 
 from gpuinstall.cli.commands import COMMANDS
@@ -159,18 +160,17 @@ def test_hint_sentences_mention_only_existing_options():
     assert wrong == {}
 
 
-def test_hint_commands_are_on_separate_lines():
-    # Users paste the whole line.
-    command = "(?:gpuinstall|uv|pip|sudo|export|python3?|conda|docker) "
-    behind_words = re.compile(rf"(?m)^[A-Z].*: {command}.*")
-    assert {line for text in texts() for line in behind_words.findall(text)} == set()
+PASTED = (
+    # A command follows words, but users paste the whole line.
+    "(?m)^[A-Z].*: (?:gpuinstall|uv|pip|sudo|export|python3?|conda|docker) .*",
+    # A command has a placeholder.
+    r"(?m)^(?:gpuinstall|export|Run it again)(?:(?!   # |: ).)*(?:[ =][A-Z]+(?:$| )|…|/path/to)",
+)
 
 
-def test_hint_commands_contain_no_placeholder():
-    to_fill_in = re.compile(
-        r"(?m)^(?:gpuinstall|export|Run it again)(?:(?!   # |: ).)*(?:[ =][A-Z]+(?:$| )|…|/path/to)"
-    )
-    assert {line for text in texts() for line in to_fill_in.findall(text)} == set()
+@pytest.mark.parametrize("fault", PASTED)
+def test_hint_commands_can_be_pasted(fault):
+    assert {line for text in texts() for line in re.findall(fault, text)} == set()
 
 
 def _part(part):

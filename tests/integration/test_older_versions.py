@@ -172,35 +172,30 @@ def test_partially_inspected_version_is_not_selected(
     assert warnings_of(pinned, "lengthy 2 may have no code")
 
 
-@pytest.mark.heavy
-def test_wheel_inspection_stops_at_lock_download_limit(
-    folder, libraries, session, monkeypatch
+@pytest.mark.parametrize(
+    ("limit", "megabytes", "newer", "warning"),
+    [
+        pytest.param("LOCK_LIMIT", 20, 4, "1 is selected", marks=pytest.mark.heavy),
+        ("CODE_LIMIT_OF_LOCK", 30, 5, ""),
+    ],
+)
+def test_inspection_stops_at_download_limits(
+    folder, libraries, session, monkeypatch, *, limit, megabytes, newer, warning
 ):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
-    make_history(
-        folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4]
-    )
-    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", 20 << 20)
+    name = limit.lower().replace("_", "")
+    kinds = [RUNS, *OTHER_GPUS * newer]
+    make_history(folder, {**libraries, OTHER_GPUS: large}, name, kinds)
+    monkeypatch.setattr(f"gpuinstall.wheels.learned.reader.{limit}", megabytes << 20)
 
-    answer = resolve("costly", session)
+    answer = resolve(name, session)
 
-    assert answer.versions["costly"] == "1"
-    assert make_reader(session).bytes_read < 20 << 20
-    assert warnings_of(answer, "costly 1 is selected")
-
-
-def test_code_limit_holds_within_a_wheel(folder, libraries, session, monkeypatch):
-    large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
-    make_history(
-        folder, {**libraries, OTHER_GPUS: large}, "heavyset", [RUNS, *OTHER_GPUS * 5]
-    )
-    monkeypatch.setattr("gpuinstall.wheels.learned.reader.CODE_LIMIT_OF_LOCK", 30 << 20)
-
-    answer = resolve("heavyset", session)
-
-    assert answer.versions["heavyset"] == "1"
-    assert make_reader(session).code_bytes_read <= 30 << 20
-    assert not warnings_of(answer, "heavyset 1 was")
+    assert answer.versions[name] == "1"
+    reader = make_reader(session)
+    read = reader.bytes_read if warning else reader.code_bytes_read
+    assert read <= megabytes << 20
+    assert warnings_of(answer, f"{name} {warning}" if warning else "") or not warning
+    assert not warnings_of(answer, f"{name} 1 was")
 
 
 def test_table_excludes_releases_after_the_limit(folder, session, monkeypatch):

@@ -31,9 +31,13 @@ def place(tmp_path):
     return EnvironmentPaths.at(tmp_path / "a" / ".venv")
 
 
-def test_environment_lock_removes_its_file_and_folder(place, tmp_path):
-    with environment_lock(place, Reporter(), wait=0):
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_command_removes_its_lock_and_staging_folder(place, tmp_path, is_interrupted):
+    with suppress(KeyboardInterrupt), environment_lock(place, Reporter(), wait=0):
         assert (place.work / "lock").exists()
+        (place.work / "staging-0123abcd").mkdir()
+        if is_interrupted:
+            raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,13 +83,6 @@ def test_user_folder_with_reserved_name_is_kept(place, name):
     with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
         pass
     assert (place.work / name / "mine").exists()
-
-
-def test_interrupted_command_removes_its_staging_folder(place, tmp_path):
-    with suppress(KeyboardInterrupt), environment_lock(place, Reporter(), wait=0):
-        (place.work / "staging-0123abcd").mkdir()
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_second_command_reports_its_wait_and_times_out(place):

@@ -49,18 +49,13 @@ def test_uninstall_removes_only_own_cache_files(tmp_path, monkeypatch):
     assert (tmp_path / "elsewhere" / "thesis").is_dir()
 
 
-def test_user_folder_at_previous_path_is_kept(paths):
-    write_files(paths.previous, "thesis.tex")
-    assert list(prune(Listener())) == []
-    assert list(remove(paths, Listener())) == [paths.venv]
-    assert (paths.previous / "thesis.tex").exists()
-
-
-def test_user_folder_at_journal_path_is_kept(paths):
-    write_files(paths.last_change, "thesis.tex")
+@pytest.mark.parametrize("name", ["previous", "last_change"])
+def test_user_folder_at_rollback_path_is_kept(paths, name):
+    folder = getattr(paths, name)
+    write_files(folder, "thesis.tex")
     assert prune(Listener()) == {}
     assert list(remove(paths, Listener())) == [paths.venv]
-    assert (paths.last_change / "thesis.tex").exists()
+    assert (folder / "thesis.tex").exists()
 
 
 def test_removal_continues_after_a_kill(paths):

@@ -117,10 +117,14 @@ def test_plan_selects_only_builds_that_support_chip(kind, chip):
     assert wrong == []
 
 
-def test_rocm_build_split_into_packages_is_rejected():
-    plan = planned(machine_with("rocm", "1100"), "rocm7.14")
+@pytest.mark.parametrize(
+    ("vendor", "chip", "backend", "code"),
+    [("rocm", "1100", "rocm7.14", "split"), ("xpu", "12.2", "xpu", "no-build-ever")],
+)
+def test_backend_without_builds_for_a_chip_is_rejected(vendor, chip, backend, code):
+    plan = planned(machine_with(vendor, chip), backend)
 
-    assert (plan.status, outcome(plan)) == ("refused", "split")
+    assert (plan.status, plan.exit_code, outcome(plan)) == ("refused", 3, code)
 
 
 def test_related_chip_code_does_not_match():
@@ -133,12 +137,6 @@ def test_related_chip_code_does_not_match():
     )
     assert "'torch[device-gfx1031]==" in command
     assert cpu == "Run it again with --backend cpu: selects the CPU build"
-
-
-def test_unsupported_chip_is_rejected():
-    plan = planned(machine_with("xpu", "12.2"), "xpu")
-
-    assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
 
 
 def test_unsupported_linux_kernel_warns_for_rocm():

@@ -127,16 +127,17 @@ def test_module_on_pythonpath_hides_dependency(tmp_path, monkeypatch, site, file
     assert interference(site) == [("python-path-first", path)]
 
 
-def test_module_in_working_folder_hides_torch(tmp_path, site):
-    write_files(tmp_path / "here", {"torch.py": "", "other.py": ""})
-    path = tmp_path / "here" / "torch.py"
-    assert interference(site) == [("module-in-folder", path)]
-
-
-def test_user_package_hides_dependency(tmp_path, site):
-    write_files(tmp_path / "user", {"cli_tool.py": ""})
-    path = tmp_path / "user" / "cli_tool.py"
-    assert interference(site, tmp_path / "user") == [("user-packages-first", path)]
+@pytest.mark.parametrize(
+    ("place", "name", "code"),
+    [
+        ("here", "torch.py", "module-in-folder"),
+        ("user", "cli_tool.py", "user-packages-first"),
+    ],
+)
+def test_modules_in_other_folders_hide_packages(tmp_path, site, place, name, code):
+    write_files(tmp_path / place, {name: "", "other.py": ""})
+    path = tmp_path / place / name
+    assert interference(site, tmp_path / "user") == [(code, path)]
 
 
 def test_environment_on_pythonpath_hides_nothing(tmp_path, monkeypatch, site):

@@ -216,46 +216,28 @@ def test_rejected_wheel_is_not_reported_as_compatible():
 
 
 @pytest.mark.parametrize(
-    ("system", "is_native", "requires", "code"),
+    ("newest", "wheel", "fields", "code"),
     [
         # A pure wheel is no older version of a program with compiled code.
-        (None, False, (), "no-compiled-code"),
-        (None, False, ("torch",), "no-compiled-code"),
-        (None, True, (), "no-compiled-code"),
-        ("any", False, (), None),
-        ("any", True, (), None),
+        ("2", PURE, {}, "no-compiled-code"),
+        ("2", PURE, {"requires": ("torch",)}, "no-compiled-code"),
+        ("2", WHEEL, {}, "no-compiled-code"),
+        ("2", PURE, {"system": "any"}, None),
+        ("2", WHEEL, {"system": "any"}, None),
+        ("2", PURE, {"depth": Depth.METADATA}, None),
+        # A placeholder has neither code nor requirements.
+        ("", PURE, {"requires": ("torch",)}, None),
+        ("", PURE, {}, "placeholder"),
+        ("", WHEEL, {"requires": ("torch",)}, "placeholder"),
     ],
 )
 def test_release_without_libraries_does_not_replace_compiled_release(
-    system, is_native, requires, code
+    newest, wheel, fields, code
 ):
-    older = compatibility(
-        PURE if not is_native else WHEEL, system=system, requires=requires
+    found = find_missing_code(
+        compatibility(wheel, **fields), Version(newest) if newest else None
     )
-    found = find_missing_code(older, Version("2"))
     assert (found and found.code) == code
-
-
-@pytest.mark.parametrize(
-    ("is_native", "requires", "code"),
-    [
-        (False, ("torch",), None),
-        (False, (), "placeholder"),
-        (True, ("torch",), "placeholder"),
-    ],
-)
-def test_placeholder_release_does_not_replace_compiled_release(
-    is_native, requires, code
-):
-    older = compatibility(WHEEL if is_native else PURE, requires=requires)
-    found = find_missing_code(older, None)
-    assert (found and found.code) == code
-
-
-def test_uninspected_older_release_does_not_imply_missing_code():
-    older = compatibility(PURE, depth=Depth.METADATA)
-
-    assert find_missing_code(older, Version("2")) is None
 
 
 @pytest.mark.parametrize(

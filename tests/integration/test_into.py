@@ -12,7 +12,6 @@ import uv as uv_package
 from gpuinstall.base import process, uv
 from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.unpack import find_bundled_pip
-from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
 from tests.lab.environments import link
@@ -258,23 +257,16 @@ class Application(NamedTuple):
 
 @pytest.fixture
 def application(stand_in, play, tmp_path, request):
-    """Create a clone, conda, or portable application with pip and uv."""
+    """Create a clone or conda application with pip and uv."""
     play(RTX_4090)
     folder = tmp_path / "project"
-    variables = stand_in.environment()
-    is_portable = request.param == "portable"
-    if is_portable:
-        variables = {**variables, windows.FOLDER: str(tmp_path)}
-    application = folder / "ComfyUI" if is_portable else folder
-    node = application / "custom_nodes" / "painter"
-    for path in (node, application / "comfy"):
+    node = folder / "custom_nodes" / "painter"
+    for path in (node, folder / "comfy"):
         path.mkdir(parents=True)
-    (application / "main.py").touch()
-    workshop = Workshop(folder, tmp_path / "caches", variables)
+    (folder / "main.py").touch()
+    workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
     if request.param == "conda":
         environment = conda_like(workshop)
-    elif is_portable:
-        environment = embedded_like(workshop)
     else:
         environment = plain_venv(workshop).rename(folder / "venv")
     pip = find_bundled_pip(Path(sys.base_prefix, "bin", "python3"))
@@ -362,11 +354,9 @@ def test_verify_reports_damage_of_a_portable_python(workshop, play):
 CLONE_BY_PIP = pytest.param("clone", "pip", id="pip")
 CLONE_BY_UV = pytest.param("clone", "uv pip", id="uv")
 CONDA_BY_PIP = pytest.param("conda", "pip", id="conda's pip")
-PORTABLE_BY_PIP = pytest.param("portable", "pip", id="pip on Windows")
-PORTABLE_BY_UV = pytest.param("portable", "uv pip", id="uv on Windows")
 MANAGERS = pytest.mark.parametrize(
     ("application", "installer"),
-    [CLONE_BY_PIP, CLONE_BY_UV, CONDA_BY_PIP, PORTABLE_BY_PIP, PORTABLE_BY_UV],
+    [CLONE_BY_PIP, CLONE_BY_UV, CONDA_BY_PIP],
     indirect=["application"],
 )
 

@@ -10,7 +10,7 @@ from tests.windows.machine import HOME
 UV = "C:\\uv\\uv.exe"
 ENVIRONMENT = f"{HOME}\\tests"
 REPOSITORY = "C:\\repository"
-PACKAGES = ("plan", "machine")
+PACKAGES = ("plan", "machine", "export", "cli", "diagnose", "environments")
 PYTEST = (
     "-m pytest -q -rsf --noconftest -p no:cacheprovider "
     "-p tests.lab.skips -p tests.windows.plugin "

@@ -8,6 +8,9 @@ import pytest
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals")
 needs_sh = pytest.mark.skipif(os.name == "nt", reason="Windows runs no shell script")
 needs_pipes = pytest.mark.skipif(os.name == "nt", reason="requires named pipes")
+needs_venv = pytest.mark.skipif(
+    os.name == "nt", reason="the embeddable Python has no venv"
+)
 needs_links = pytest.mark.skipif(
     os.name == "nt", reason="links require a privilege on Windows"
 )

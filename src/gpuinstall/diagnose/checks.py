@@ -137,7 +137,9 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
     line = None
     with suppress(OSError, ValueError):
         line = _ACTIVATED.search(
-            read_document(evidence.venv / "bin" / "activate", evidence.venv)
+            read_document(
+                interpreter(evidence.venv).with_name("activate"), evidence.venv
+            )
         )
     # There is no match if the script is missing or finds its own path.
     activated = Path(line[2]) if line else evidence.venv

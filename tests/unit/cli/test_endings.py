@@ -13,14 +13,19 @@ from gpuinstall.cli import main, run
 from gpuinstall.cli.terminal import make_finding_with_hints
 from tests.lab.skips import needs_links
 
+A = Path("/a")
+
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(errno.EPERM, "", "/a"), "/a cannot be used: Operation not permitted"),
+        (
+            OSError(errno.EPERM, "", "/a"),
+            f"{A} cannot be used: Operation not permitted",
+        ),
         (
             OSError(errno.ENAMETOOLONG, "", b"/a"),
-            "/a cannot be used: File name too long",
+            f"{A} cannot be used: File name too long",
         ),
         (OSError(errno.EMFILE, ""), "Too many open files"),
         (

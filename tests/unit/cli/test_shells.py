@@ -1,3 +1,4 @@
+import os
 import shutil
 
 import pytest
@@ -31,8 +32,9 @@ def test_powershell_path_is_a_quoted_string():
 def test_powershell_is_detected_by_its_variable():
     with only_variables({"PSModulePath": "/opt/microsoft/powershell"}):
         assert detect_shell() == "powershell"
+    shell = "powershell" if os.name == "nt" else "sh"
     with only_variables({"SHELL": "/usr/bin/fish"}):
-        assert detect_shell() == "sh"
+        assert detect_shell() == shell
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])

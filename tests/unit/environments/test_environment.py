@@ -92,15 +92,18 @@ def test_fix_depends_on_kind_of_environment(tmp_path):
     next_one = write_files(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
     first = write_files(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
     into = {
-        ours: (f" --venv {ours}", f" --venv {quote_word(ours)} --replace"),
-        venv: (f" --into --venv {venv}", f" --venv {quote_word(venv)} --replace"),
-        conda: (f" --into --venv {conda}", None),
-        embedded: (f" --into --venv {embedded}", None),
+        ours: (f" --venv {quote_word(ours)}", f" --venv {quote_word(ours)} --replace"),
+        venv: (
+            f" --into --venv {quote_word(venv)}",
+            f" --venv {quote_word(venv)} --replace",
+        ),
+        conda: (f" --into --venv {quote_word(conda)}", None),
+        embedded: (f" --into --venv {quote_word(embedded)}", None),
         system: (None, None),
     }
     new = tmp_path / "new"
     into[next_one] = into[ours]
-    into[first] = (f" --venv {new}", f" --venv {quote_word(new)} --replace")
+    into[first] = (f" --venv {quote_word(new)}", f" --venv {quote_word(new)} --replace")
     words = {folder: create_hint_placeholders(interpreter(folder)) for folder in into}
     assert {at: (one.get("into"), one.get("anew")) for at, one in words.items()} == into
 

@@ -79,7 +79,8 @@ def test_copied_or_adopted_environment_is_distinguished(tmp_path):
 
 
 def test_changed_environment_of_a_parent_is_found(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
     below = tmp_path / "app" / "nodes"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)

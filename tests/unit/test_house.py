@@ -303,7 +303,7 @@ def test_inspection_version_matches_inspection_code():
             content = text.encode()
         digest.update(content)
 
-    assert (READING, digest.hexdigest()[:16]) == (47, "7f6639925d36b79a"), (
+    assert (READING, digest.hexdigest()[:16]) == (47, "3ea97357018b3cfc"), (
         "if the inspection of the same wheel can differ now, raise READING in wheels/learned/row.py:"
         " previous results are kept forever. Then write the new pair in this test"
     )

@@ -1,6 +1,4 @@
-import pytest
 import tomli
-from packaging.version import InvalidVersion
 
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
@@ -54,11 +52,13 @@ def test_uv_settings_contain_metadata_without_project_sources():
     assert settings["index"] == []
 
 
-def test_malformed_preferred_version_is_rejected(tmp_path):
-    preferred = {"numpy": ["2.0\n-r /etc/passwd"]}
+def test_malformed_preferred_version_is_omitted(tmp_path):
+    preferred = {"numpy": ["2.0\n-r /etc/passwd"], "rich": ["14.0"]}
     project = replace(resolver_project("torch"), preferred=preferred)
-    with pytest.raises(InvalidVersion):
-        project.write(tmp_path, None)
+    project.write(tmp_path, None)
+    assert tomli.loads(project.preferences)["packages"] == [
+        {"name": "rich", "version": "14.0"}
+    ]
     files = filter(lambda path: path.is_file(), tmp_path.rglob("*"))
     assert not any("/etc/passwd" in path.read_text("utf-8") for path in files)
 

@@ -22,6 +22,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from os.path import islink
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from typing import Any
 import tomli
 import tomli_w
 from packaging.pylock import Pylock
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.advice import Advice, make_change, make_command
@@ -251,9 +252,10 @@ class ResolverProject(Value):
         """The text of a lock with the preferred versions."""
         packages = []
         for name, versions in sorted(self.preferred.items()):
-            # Normalize versions: uv rejects a file with an invalid one.
-            texts = [str(Version(version)) for version in versions]
-            packages += [{"name": name, "version": text} for text in texts]
+            # uv rejects a file with an invalid version, which an old package may have.
+            with suppress(InvalidVersion):
+                texts = [str(Version(version)) for version in versions]
+                packages += [{"name": name, "version": text} for text in texts]
         document = {"lock-version": "1.0", "created-by": "gpuinstall"}
         return tomli_w.dumps({**document, "packages": packages})
 

@@ -138,7 +138,9 @@ def run_command_line(arguments: list[str]) -> int:
 
 def _allow_long_paths() -> None:
     """Allow paths of 260 characters and more on Windows, as uv does."""
-    if sys.platform == "win32" and sys.getwindowsversion()[:3] >= (10, 0, 15063):
+    if sys.platform == "win32":
+        if sys.getwindowsversion().platform_version < (10, 0, 15063):
+            return
         import ctypes
 
         find_block = ctypes.windll.ntdll.RtlGetCurrentPeb

@@ -77,6 +77,7 @@ def test_paths_in_subfolder_are_relative_to_the_shell(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text("[tool.gpuinstall]\nrequirements = []\n")
     here = tmp_path / "src" / "deep"
     here.mkdir(parents=True)
+    interpreter(tmp_path / ".venv").parent.mkdir(parents=True)
     monkeypatch.setenv("USERPROFILE", str(tmp_path.parent))
     monkeypatch.chdir(here)
 

@@ -47,15 +47,17 @@ def project(tmp_path):
     return folder
 
 
+def fill_entry(entry: str) -> str:
+    """Return a case's entry with a commit ID and hashes."""
+    return entry.format(commit="a" * 40, hash='hashes = {sha256 = "%s"}' % ("f" * 64))
+
+
 def lock_with(entry: str, name: str = "x"):
     """Return a lock file whose only package claims to be requested."""
-    written = entry.format(
-        commit="a" * 40, hash='hashes = {sha256 = "%s"}' % ("f" * 64)
-    )
     return parse(
         "pylock.toml",
         'lock-version = "1.0"\ncreated-by = "gpuinstall"\n'
-        f'[[packages]]\nname = "{name}"\nversion = "1.0"\n{written}\n{CLAIMS}',
+        f'[[packages]]\nname = "{name}"\nversion = "1.0"\n{fill_entry(entry)}\n{CLAIMS}',
     )
 
 

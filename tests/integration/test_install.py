@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import NO_GPU, RTX_4090
+from tests.lab.driver import RTX_4090
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
@@ -276,15 +276,3 @@ def test_index_files_are_downloaded_with_custom_certificate(
     workshop.succeed("install")
     assert 'url = "https://' in workshop.lock("pylock.cu126.toml")
     assert {"torch", "triton"} <= asked_wheels(stand_in)
-
-
-def test_unproven_environment_is_not_verified_again(workshop, play):
-    play(NO_GPU)
-    verified = []
-    for words in (("torch", "--backend", "cu126"), ("cowsay",)):
-        done = workshop.succeed("install", *words, "--json-events", "-v")
-        events = [json.loads(line) for line in done.out.splitlines()]
-        assert events[-1]["data"]["verdict"]["status"] == "unproven"
-        labels = [event.get("label") for event in events]
-        verified.append("Verified" in labels)
-    assert verified == [True, False]

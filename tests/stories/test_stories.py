@@ -25,6 +25,8 @@ with the title ``# heavy: ...`` runs only in ``make test-all``. Steps::
     dated 2023-07-14 painter-1.0* …              set upload times, which the index publishes from then on
     habit ranges                                 toggle a behavior of the index (``tests.lab.index.IndexBehavior``)
     stop torch                                   stop this host
+    requests torch by uv                         print the paths that this program, or any program, requested
+                                                 from this host since the last such step
     kernel NAME on PLACE: MESSAGE                make this kernel of the fake torch fail on a GPU or build
     python X.Y                                   skip unless another CPython X.Y exists; put it on PATH
     file NAME, remove NAME, copy NAME NAME       in the folder; the indented text is the content
@@ -265,6 +267,8 @@ class Stage:
         word, _, rest = line.partition(" ")
         if word == "$":
             return self.command(rest)
+        if word == "requests":
+            return self.requests(*rest.split(" by "))
         if word in {"wheel", "sdist"}:
             publish(
                 self.index.folder,
@@ -387,6 +391,17 @@ class Stage:
 
     def do_stop(self, name, _below):
         next(host for host in self.index.hosts if host.name == name).close()
+
+    def requests(self, name, agent=""):
+        """Return and clear the paths that a program requested from a host."""
+        (host,) = (host for host in self.index.hosts if host.name == name)
+        found = {
+            request.path
+            for request in host.log
+            if request.headers["user-agent"].startswith(agent)
+        }
+        host.log.clear()
+        return sorted(found)
 
     def do_file(self, name, below):
         file = self.workshop.folder / name

@@ -2,53 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from tests.lab.programs import write_program
-from tests.unit.install.environments import make_environment
-
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
-
-
-def strangers_environment(here) -> Path:
-    """Create a forged environment whose Python leaves a trace when it runs."""
-    venv = here.folder / ".venv"
-    make_environment(venv, "forged", lock="pylock.cpu.toml")
-    executed: Path = here.folder.parent / "executed"
-    for python in (venv / "bin").glob("python*"):
-        python.unlink()
-    write_program(venv / "bin" / "python", f": > {executed}")
-    return executed
-
-
-@pytest.mark.parametrize(
-    "words", ["doctor", "doctor --json", "export needs", "env list"]
-)
-def test_untrusted_environment_marker_does_not_run_programs(here, words):
-    executed = strangers_environment(here)
-
-    here.run(*words.split())
-
-    assert not executed.exists()
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["verify", "run true", "run --any true", "install --into", "env rollback --into"],
-)
-def test_unmanaged_environment_runs_only_with_trust(here, words):
-    executed = strangers_environment(here)
-    if "--into" in words:
-        (here.folder / ".venv" / "gpuinstall.json").unlink()
-
-    refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
-
-    assert refused.status not in {0, 1}
-    assert not executed.exists()
-    if "--any" not in words:
-        assert "Runs " in here.run(*words.split()).err
 
 
 WRONG_TYPES = {

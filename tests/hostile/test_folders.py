@@ -197,35 +197,6 @@ def test_archive_with_too_many_files_is_rejected(tmp_path, monkeypatch, name):
         list(project.find_nested_requirements(required, tmp_path, ()))
 
 
-LEADING_OUTSIDE = {
-    "a path": {"requirements.txt": "-e ../outside\n"},
-    "a link": {"requirements.txt": "-e ./linked\n"},
-    "a URL": {"requirements.txt": "lib @ file://OUTSIDE\n"},
-    "a source": {
-        "pyproject.toml": f'{PROJECT}dependencies = ["x"]\n[tool.uv.sources]\nx = {{ path = "../outside" }}\n'
-    },
-}
-"""Files of a folder that select a project outside its repository."""
-
-
-@pytest.mark.parametrize("form", LEADING_OUTSIDE)
-@pytest.mark.parametrize("name", ["pyproject.toml", "uv.toml"])
-def test_text_outside_the_repository_is_not_quoted(here, form, name):
-    outside = here.folder.parent / "outside"
-    outside.mkdir()
-    (outside / "pyproject.toml").write_text(PROJECT, "utf-8")
-    (outside / name).write_text(f"x = [{SECRET}\n", "utf-8")
-    (here.folder / "linked").symlink_to("../outside")
-    for file, text in LEADING_OUTSIDE[form].items():
-        here.write(file, text.replace("OUTSIDE", str(outside)))
-
-    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run("lock", "--target", "cpu")
-    assert done.status == 2, done.err
-    assert SECRET not in done.out + done.err
-    typed = here.run("plan", "--only", "-e", str(outside))
-    assert SECRET in typed.err or name == "uv.toml"
-
-
 def test_constraints_by_url_are_read(here):
     def answer(_path, headers):
         login = headers.get("authorization", "")

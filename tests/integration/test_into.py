@@ -13,7 +13,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.unpack import find_bundled_pip
 from tests.lab.clone import ROOT
-from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
+from tests.lab.driver import NO_GPU, RTX_4090
 from tests.lab.environments import link
 from tests.lab.processes import succeed
 from tests.lab.wheels import make_wheel
@@ -97,29 +97,6 @@ def files(environment):
 
 
 @pytest.mark.heavy
-def test_install_into_is_rolled_back_if_kernel_fails(workshop, play, play_kernels):
-    play(RTX_4090)
-    environment = conda_like(workshop)
-    before = fill(workshop, environment)
-    into = ("install", "--into", "--venv", environment.name, "torch>=2.13")
-
-    shown = workshop.document(*into, "--dry-run")["data"]
-    moved = {
-        change["package"]: (change["old"], change["new"])
-        for change in shown["lock"]["changes"]
-    }
-    assert moved["torch"] == ("2.13.0+cu126", "2.14.1+cu126")
-    assert files(environment) == before
-
-    error = "CUDA error: no kernel image is available for execution"
-    play_kernels({"*": {"failed": {"matmul-float32": error}}})
-    failed = workshop.run(*into)
-    assert failed.status == 5, failed.out + failed.err
-    assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in failed.err
-    assert files(environment) == before
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("make", [plain_venv, conda_like])
 def test_killed_install_into_is_rolled_back(workshop, play, make):
     if make is conda_like and "posix_local" in sysconfig.get_scheme_names():
@@ -144,24 +121,6 @@ def test_killed_install_into_is_rolled_back(workshop, play, make):
     assert files(environment) == before
     workshop.succeed("env", "rollback", "--into", "--venv", environment.name)
     assert process.run(started).out == "2.14.1+cu126\n"
-
-
-@pytest.mark.heavy
-def test_install_into_keeps_working_torch(workshop, play):
-    play(RTX_4090)
-    environment = plain_venv(workshop)
-    fill(workshop, environment)
-    into = ("install", "--into", "--venv", environment.name)
-
-    beside = workshop.document(*into, "cowsay")["data"]
-    assert [change["package"] for change in beside["changes"]] == ["cowsay"]
-    play(FakeDriver((FakeGpu(),), driver="580.95.05", cuda=13000))
-    assert workshop.document(*into)["data"]["changes"] == []
-    other = workshop.document(*into, "--backend", "cpu", "--dry-run")["data"]
-    moved = {change["package"]: change["new"] for change in other["lock"]["changes"]}
-    assert moved["torch"] == "2.13.0+cpu"
-    newest = workshop.document(*into, "torch>=2.14", "--dry-run")["data"]
-    assert "torch" in {change["package"] for change in newest["lock"]["changes"]}
 
 
 def struck(workshop, *arguments):

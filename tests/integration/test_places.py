@@ -68,17 +68,6 @@ def use_everywhere(project, venv, *option):
     assert not (venv / "pyvenv.cfg").exists()
 
 
-def test_cached_wheels_are_not_downloaded_again(project, tmp_path):
-    project.succeed("install")
-    other = replace(project, folder=tmp_path / "other")
-    other.folder.mkdir()
-    sizes = [
-        other.document("install", "torch==2.14.1", alpha, "--dry-run")["data"]["bytes"]
-        for alpha in ("alpha==1.0", "alpha==2.0")
-    ]
-    assert sizes[0] == 0 < sizes[1]
-
-
 @pytest.mark.heavy
 @pytest.mark.root
 @pytest.mark.parametrize(("size", "status"), [("130m", 0), ("50m", 4)])

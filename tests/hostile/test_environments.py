@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.frozen import GPUINSTALL
 from tests.lab.bounded import find_run_fault, run
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
-from tests.lab.programs import write_program
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
@@ -85,46 +83,6 @@ ANSWERS = {
     },
 }
 """The output that the forged Python prints for any arguments."""
-
-
-@pytest.fixture
-def victim(here, tmp_path):
-    """Return a folder with another user's environment."""
-    here.document("install", "torch==2.14.1")
-    here.document("install", "torch==2.13.0")
-    write_program(
-        here.folder / ".venv" / "bin" / "python",
-        f': > {tmp_path / "executed"}\nexec {sys.executable} "$@"',
-    )
-    mine = here.having(XDG_STATE_HOME=str(tmp_path / "mine"))
-    return replace(mine, caches=tmp_path / "the victims")
-
-
-def test_environment_with_a_forged_python_is_not_started(victim, tmp_path):
-    for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
-        victim.document(*words)
-    assert victim.refusal("install", exit_code=4)["code"] == "python-replaced"
-    untrusted = victim.having(GPUINSTALL_TRUST_FOLDER="0")
-    refused = untrusted.refusal("env", "rollback", exit_code=2)
-    assert refused["code"] == "no-previous"
-    refused = untrusted.refusal("install", exit_code=2)
-    assert refused["code"] == "folder-not-trusted"
-    assert not (tmp_path / "executed").exists()
-    untrusted.document("install", "--replace", "--discard-previous")
-    assert not (tmp_path / "executed").exists()
-    untrusted.document("install")
-
-
-@pytest.mark.heavy
-def test_starting_unmanaged_environment_is_reported(victim, tmp_path):
-    read = victim.run("doctor")
-    assert "was not started" in read.out
-    assert not (tmp_path / "executed").exists()
-    runs = (("run", "python", "--version"), ("run", "-q", "python", "--version"))
-    for words in (("verify",), ("doctor", "--venv", ".venv"), *runs):
-        assert (
-            "in an environment that gpuinstall did not create" in victim.run(*words).err
-        )
 
 
 CHILD = (

@@ -4,11 +4,8 @@ import json
 import threading
 from contextlib import suppress
 
-import pytest
-
 from tests.lab.driver import NO_GPU
 from tests.lab.index import SimulatedIndex
-from tests.lab.projects import make_sdist
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -39,17 +36,6 @@ def wait_for_others(host, paths, together):
         return respond(path, headers)
 
     host.respond = wait
-
-
-@pytest.mark.parametrize("required", [[], ["torchao"], ["torchao>=0.2"]])
-def test_build_reads_only_required_pages(workshop, stand_in, required):
-    for name in ("torchao", "torchcodec", "xformers"):
-        make_wheel(stand_in.folder / "whl" / "cpu", name, "0.2+cpu")
-    simple = stand_in.folder / "simple"
-    make_sdist(simple, "strange", "1.0", built_with=required, is_silent=True)
-    workshop.succeed("lock", "strange", "--target", "cpu")
-    pages = {request.path.split("/")[3] for request in stand_in.torch.log}
-    assert pages - {"torch", "triton", ""} == {one.split(">")[0] for one in required}
 
 
 def test_uv_downloads_files_with_a_hash(workshop, stand_in, play):

@@ -28,16 +28,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 SECRET = "s3cr3t-w0rd"
-PROGRAMS = (
-    "uv",
-    "python",
-    "python3",
-    f"python3.{sys.version_info.minor}",
-    "git",
-    "c++",
-    "nvcc",
-    "sh",
-)
 
 
 def small_disk(place, size):
@@ -51,31 +41,6 @@ def traces(folder):
         path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
     )
     return [str(path) for path in files if SECRET.encode() in path.read_bytes()]
-
-
-def test_programs_in_the_working_folder_are_not_run(here, tmp_path):
-    mark = tmp_path / "executed"
-    for name in PROGRAMS:
-        write_program(here.folder / name, f": > {mark}")
-    code = f"open({str(mark)!r}, 'w').close()\n"
-    for name in (
-        "sitecustomize.py",
-        "usercustomize.py",
-        "startup.py",
-        "packaging.py",
-        "requests.py",
-    ):
-        here.write(name, code)
-    path = os.pathsep.join((".", "", "sub/..", os.environ["PATH"], ""))
-    hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
-    for words in (
-        ("probe",),
-        ("plan",),
-        ("install", "--dry-run"),
-        ("lock", "--target", "cpu"),
-    ):
-        replace(here, variables=hijacked).document(*words)
-    assert not mark.exists()
 
 
 @pytest.mark.heavy

@@ -1,12 +1,8 @@
 """Tests of environments that other tools modify, too."""
 
-import shutil
-from dataclasses import replace
-
 import pytest
 
 from gpuinstall.base import uv
-from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
 from tests.lab.processes import succeed
@@ -87,34 +83,6 @@ def test_concurrent_pip_change_is_detected(project, stand_in):
     project.succeed("remove", "cowsay")
     project.succeed("install", "cowsay")
     assert (venv(project) / "saved.ipynb").exists()
-
-
-def find_files_with(path, folder):
-    """Return the text files of a folder that contain a path."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    texts = [file for file in files if file.suffix != ".pyc"]
-    return [file for file in texts if bytes(path) in file.read_bytes()]
-
-
-@pytest.mark.parametrize("is_copied", mostly_heavy([False, True], {True}))
-def test_moved_or_copied_environment_is_used(project, stand_in, is_copied):
-    there = replace(project, folder=project.folder.with_name("elsewhere"))
-    with_uv(project, "install", "cowsay")
-    if is_copied:
-        shutil.copytree(project.folder, there.folder, symlinks=True)
-    else:
-        project.folder.rename(there.folder)
-    stand_in.forget()
-    said = said_by(there, "run", "python", "-c", "print('started')")
-    assert "did not create" not in said
-    assert find_files_with(venv(project), venv(there)) == []
-    said = said_by(there, "sync")
-    assert "did not create" not in said
-    assert stand_in.sent() == {}
-    assert holds(there) == {"alpha": "1.0", "cowsay": "6.1"}
-    assert "already up to date" in said_by(there, "sync")
-    if is_copied:
-        assert "already up to date" in said_by(project, "sync")
 
 
 @pytest.mark.heavy

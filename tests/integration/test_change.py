@@ -60,16 +60,6 @@ def wait_until_asked(stand_in, running, ending=""):
         assert running.poll() is None, running.communicate()
 
 
-def test_change_without_repositories_starts_no_git(project, tmp_path):
-    program = tmp_path / "bin" / "git"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path / "calls"}\nexit 1\n')
-    program.chmod(0o755)
-    path = f"{program.parent}:{project.environment['PATH']}"
-    project.having(PATH=path).succeed("install", "alpha==2.0")
-    assert not (tmp_path / "calls").exists()
-
-
 @pytest.mark.heavy
 def test_concurrent_pip_change_is_detected(project, stand_in):
     stand_in.default.pace = 0.3

@@ -38,12 +38,56 @@ def test_change_repeats_the_whole_command_without_password():
     )
 
 
-def test_change_removes_an_option_with_its_value():
-    without = make_change(without=("--target", "cu126"), note="--backend selects it")
-    lock = ("gpuinstall", "lock", "torch", "--target=cpu", "--target", "cu126", "-q")
-    assert str(without.apply(lock)) == (
-        "gpuinstall lock torch -q   # --backend selects it"
-    )
+EXTRAS = ("--extra", "cpu", "--extra", "cu126")
+
+
+@pytest.mark.parametrize(
+    ("typed", "change", "options", "command"),
+    [
+        # An option is removed with its value.
+        (
+            "gpuinstall lock torch --target=cpu --target cu126 -q",
+            make_change(without=("--target", "cu126"), note="--backend selects it"),
+            None,
+            "gpuinstall lock torch -q   # --backend selects it",
+        ),
+        # Other requirements and files stay.
+        (
+            "gpuinstall install torch==2.12",
+            make_change("torch", without=("torch==2.12",)),
+            None,
+            "gpuinstall install torch",
+        ),
+        (
+            "gpuinstall install vllm --requirement more.txt",
+            make_change(without=("vllm",)),
+            None,
+            "gpuinstall install --requirement more.txt",
+        ),
+        # Other extras stay.
+        (
+            "gpuinstall install --extra dev --extra=cpu --extra cu126 -q",
+            make_change("--extra", "cpu", without=EXTRAS),
+            {"--extra": True, "-q": False},
+            "gpuinstall install --extra dev -q --extra cpu",
+        ),
+        (
+            "gpuinstall install --extra dev --extra=cpu --extra cu126 -q",
+            make_change("--extra", "cpu", without=EXTRAS),
+            None,
+            "gpuinstall install --extra dev -q --extra cpu",
+        ),
+        # --only replaces the typed request.
+        (
+            "gpuinstall install vllm --group dev --backend cpu",
+            make_change("--only", "torch", "einops", without=("vllm",)),
+            {"--only": False, "--group": True, "--backend": True},
+            "gpuinstall install --backend cpu --only torch einops",
+        ),
+    ],
+)
+def test_change_modifies_only_its_part_of_a_command(typed, change, options, command):
+    assert str(change.apply(typed.split(), options=options)) == command
 
 
 @pytest.mark.parametrize(
@@ -59,34 +103,6 @@ def test_change_removes_an_option_with_its_value():
 )
 def test_pointless_change_is_no_command(change, command):
     assert change.apply(command, options={"--backend": True, "--python": True}) is None
-
-
-def test_removed_requirement_leaves_other_requirements():
-    change = make_change("torch", without=("torch==2.12",))
-    assert str(change.apply((*INSTALL, "torch==2.12"))) == "gpuinstall install torch"
-    without = make_change(without=("vllm",))
-    files = (*INSTALL, "vllm", "--requirement", "more.txt")
-    assert str(without.apply(files)) == "gpuinstall install --requirement more.txt"
-
-
-def test_change_of_an_extra_keeps_other_extras():
-    change = make_change(
-        "--extra", "cpu", without=("--extra", "cpu", "--extra", "cu126")
-    )
-    command = (*INSTALL, "--extra", "dev", "--extra=cpu", "--extra", "cu126", "-q")
-    for options in ({"--extra": True, "-q": False}, None):
-        assert str(change.apply(command, options=options)) == (
-            "gpuinstall install --extra dev -q --extra cpu"
-        )
-
-
-def test_only_replaces_the_typed_request():
-    change = make_change("--only", "torch", "einops", without=("vllm",))
-    command = (*INSTALL, "vllm", "--group", "dev", "--backend", "cpu")
-    options = {"--only": False, "--group": True, "--backend": True}
-    assert str(change.apply(command, options=options)) == (
-        "gpuinstall install --backend cpu --only torch einops"
-    )
 
 
 LOCK = {"--gpu": True, "--driver": True, "--torch-index": True, "--upgrade": False}

@@ -176,14 +176,8 @@ def _find_newer_builds(
 
 def _explain_program_limit(constraints: ProgramConstraints, newer: Build) -> Reason:
     """Explain which package excludes a newer torch."""
-    message = f"torch {constraints.without or newer.torch} would run here"
-    if constraints.limited_by:
-        message = f"without {constraints.limited_by}, {message}"
-        if constraints.why:
-            message = f"{constraints.why}; {message}"
-    elif constraints.why:
-        message = constraints.why
-    return Reason(HELD_BACK, message)
+    unexplained = f"torch {constraints.without or newer.torch} would run here"
+    return Reason(HELD_BACK, constraints.why or unexplained)
 
 
 def _explain_newest_torch(

@@ -94,16 +94,13 @@ class ProgramConstraints(Value):
     """The reason why torch is not newer, or empty if it is the newest."""
 
     without: Version | None = None
-    """The newest torch that would be compatible without ``limited_by``."""
+    """The newest torch that would be compatible without the limit."""
 
     unserved: Mapping[str, str] = {}
     """Conflicts between packages and builds of this torch, by backend tag."""
 
     held_back: tuple[str, ...] = ()
     """The reasons why other packages are not at their latest versions."""
-
-    limited_by: str = ""
-    """The package, constraint, or target that excludes a newer torch."""
 
 
 class Plan(Value):

@@ -228,7 +228,7 @@ def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
         chip = gpu.compute_capability
         for oldest, need in limits.items():
             if chip and chip < oldest and rules.kind == "cuda":
-                return Reason("no-code", f"has no code for {gpu.label}: {need}")
+                return Reason("no-code", f"does not support {gpu.label}: {need}")
     return None
 
 

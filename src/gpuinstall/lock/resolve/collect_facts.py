@@ -18,6 +18,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
+from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import find_extension
@@ -65,6 +66,7 @@ def collect_facts(
         torch_constraints=tuple(_find_violated_constraints(resolution, inspector))
     )
     grown |= Knowledge.from_facts(_exclude_prereleases(resolution, grown, inspector))
+    grown |= Knowledge.from_facts(_exclude_other_extras(resolution, grown, inspector))
     if grown.facts_for_uv == known.facts_for_uv:
         grown |= Knowledge(files=_find_prebuilt(resolution, grown, inspector))
     if grown.facts_for_uv == known.facts_for_uv:
@@ -193,6 +195,22 @@ def _exclude_prereleases(
         for other in {version, *versions}:
             if Version(other).is_prerelease:
                 yield Fact(package, other, builds=frozenset())
+
+
+def _exclude_other_extras(
+    resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
+) -> Iterator[Fact]:
+    """Exclude the releases without a requested extra if facts exclude later ones."""
+    index = inspector.index
+    newest = index.newest_releases() if known.facts else {}
+    for package, version, extra in resolution.missing_extras:
+        latest = newest.get(package)
+        if not latest or parse_public_version(version) >= latest:
+            continue
+        for older, wheel in index.find_releases(package).items():
+            if older <= Version(version):
+                why = f"{package} {older} has no extra {extra}"
+                yield Fact(package, str(older), why, builds=frozenset(), wheel=wheel)
 
 
 def _find_prebuilt(

@@ -49,8 +49,7 @@ class TorchLimit(Value):
     """The newest torch without the limit, or the selected one."""
 
     why: str = ""
-    limited_by: str = ""
-    """The packages or the lock that exclude the newer version, if known."""
+    """The limit, if known."""
 
 
 def explain_build(found: Found) -> ProgramConstraints:
@@ -71,7 +70,6 @@ def explain_build(found: Found) -> ProgramConstraints:
         limit.without,
         unserved,
         tuple(one.message for one in explain_older(found) if not is_warning(one)),
-        limit.limited_by,
     )
 
 
@@ -98,11 +96,10 @@ def explain_torch(found: Found) -> TorchLimit:
     following = limits[newer[-1]]
     # A reason that excludes only the latest version is not decisive.
     without = next(one for one in newer if limits[one].keys() == following.keys())
-    if following:
+    if following or found.is_kept("torch"):
         why = _join_sentences([*limits[without].values()])
-        return TorchLimit(without, why, join_names([*following]))
-    if found.is_kept("torch"):
-        return TorchLimit(without, "", f"the locked torch {torch}")
+        why = why or f"torch {torch} is locked"
+        return TorchLimit(without, f"{why}; torch {without} would run here")
     conflict = found.conflicts.get("torch")
     why = conflict.format(["torch"]) if conflict else ""
     message = f"torch is {torch} instead of {newer[0]}"

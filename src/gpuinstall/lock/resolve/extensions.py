@@ -436,7 +436,7 @@ def _select_file(
         best = own.plan.choice.build.name
         message = (
             f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
-            f"without {extension.name}, torch {best} would run here"
+            f"torch {best} would run here"
         )
         reason = Reason("extension-wants-torch", message)
         remarks = (*remarks, reason)

@@ -131,7 +131,11 @@ class Conflict(Value):
             return not is_asked, not _RANGE.search(statement.rsplit(maxsplit=1)[-1])
 
         # Statements about the requested packages are first.
-        statements = sorted(latest.values(), key=order)
+        statements = [
+            # uv sees only the builds that run.
+            one.replace(f"{_ALL}torch ", "all builds of torch that run here ")
+            for one in sorted(latest.values(), key=order)
+        ]
         if required:
             statements.append(_REQUIRED + " and ".join(required))
         return statements

@@ -20,7 +20,7 @@ from gpuinstall.catalog.catalog import parse_toolkit
 from gpuinstall.wheels.gpu_code import sort_architectures
 from gpuinstall.wheels.package import WheelFacts
 
-READING = 47
+READING = 48
 """The version of the rules that read wheels.
 
 tests/unit/test_house.py checks it after every change to these rules and tables.

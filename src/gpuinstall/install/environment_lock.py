@@ -44,6 +44,8 @@ class _Lock(NamedTuple):
     """Whether the file system has locks."""
     has_waited: bool
     """Whether another command held the lock."""
+    is_shared: bool
+    """Whether another machine may hold a lock that is invisible here."""
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def environment_lock(
         if change and not (is_rollback and change.is_elsewhere):
             raise _create_change_error(place, change)
         # Other machines and processes may be using their folders.
-        is_alone = lock.has_locks and not is_shared_file_system(place.work)
+        is_alone = lock.has_locks and not lock.is_shared
         try:
             recover(place, reporter, is_replaced=is_replaced)
             is_incomplete = check_last_change(place)
@@ -171,7 +173,8 @@ def folder_lock(
                 yield lock
             finally:
                 with defer_interrupts():
-                    if {ignored, place.lock_file}.issuperset(place.work.glob("*")):
+                    own = {ignored, place.lock_file}
+                    if not lock.is_shared and own.issuperset(place.work.glob("*")):
                         remove_file(ignored)
     finally:
         # rmdir fails for a folder with a journal, which is kept.
@@ -184,7 +187,7 @@ def folder_lock(
 def _file_lock(
     place: EnvironmentPaths, reporter: Reporter, wait: float
 ) -> Iterator[_Lock]:
-    """Lock a file for the duration of a block, and remove the file at the end.
+    """Lock a file for the duration of a block, and remove a local one.
 
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the file cannot be written.
@@ -205,19 +208,22 @@ def _file_lock(
             has_waited = True
             time.sleep(0.05)
     descriptor, has_locks = acquired
+    is_shared = is_shared_file_system(place.work)
     if not has_locks:
         reporter.warn(
             f"{place.work} is on a file system without locks; run one command at a time"
         )
     try:
-        yield _Lock(has_locks, has_waited)
+        yield _Lock(has_locks, has_waited, is_shared)
     finally:
         with defer_interrupts():
             if os.name == "nt":
                 # Windows cannot remove an open file.
                 os.close(descriptor)
             try:
-                remove_file(place.lock_file)
+                # Commands of another machine may use the same file.
+                if not is_shared:
+                    remove_file(place.lock_file)
             finally:
                 if os.name != "nt":
                     os.close(descriptor)

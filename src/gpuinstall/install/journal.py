@@ -3,7 +3,7 @@
 The journal of a managed environment is next to it (``.venv.gpuinstall``). In an unmanaged
 environment, it is in the packages folder (``.gpuinstall``)::
 
-    lock           held by the running command
+    lock           held by the running command; it stays on a shared file system
     staging-…      new packages; a command killed at this stage has changed nothing
     .new-…         a journal that is being written or removed
     changing       the current change; if killed, the next command completes it or rolls it back

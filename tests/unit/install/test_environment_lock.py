@@ -248,6 +248,8 @@ def test_change_on_a_shared_file_system_is_kept(place_with_state, monkeypatch, k
         recover(place)
     assert refused.value.code == "change-elsewhere"
     assert place.current_change.exists()
+    # The running command holds this file on its own machine.
+    assert place.lock_file.exists()
     [fix] = refused.value.fixes
     assert str(fix).startswith("gpuinstall env rollback")
     assert "by node7 at" in describe_unfinished_change(place.venv)

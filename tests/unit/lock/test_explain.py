@@ -98,7 +98,7 @@ CUDA_12 = Fact(
                 torch="2.7.0",
                 facts=[SELECTED_PAIR],
             ),
-            ["runner 1.0 requires torch 2.7.0"],
+            ["runner 1.0 requires torch 2.7.0; torch 2.15.0 would run here"],
             id="the selected pair is no reason",
         ),
         pytest.param(

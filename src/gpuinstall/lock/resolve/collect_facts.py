@@ -200,7 +200,7 @@ def _exclude_prereleases(
 def _exclude_other_extras(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Iterator[Fact]:
-    """Exclude the releases without a requested extra if facts exclude later ones."""
+    """Exclude releases without a requested extra if facts exclude others."""
     index = inspector.index
     newest = index.newest_releases() if known.facts else {}
     for package, version, extra in resolution.missing_extras:
@@ -291,7 +291,7 @@ class OlderReleases:
 
     def _skip(self, wheel: Wheel) -> Fact:
         """Return the fact that a release was not tried."""
-        fact = _create_skipped_fact(wheel, "newer releases do not run either")
+        fact = _create_skipped_fact(wheel, "newer releases do not run")
         return replace(fact, builds=self.fact.builds, wheel=wheel)
 
     def _find_candidates(self, *, is_optional: bool) -> list[Wheel]:

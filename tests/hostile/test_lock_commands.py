@@ -11,11 +11,11 @@ import tomli
 import tomli_w
 
 from gpuinstall.cli.commands import COMMANDS
-from tests.hostile.test_builds import add_project
 from tests.hostile.test_gate import CASES, fill_entry
 from tests.lab.cases import mostly_heavy
 
 LOCK = "pylock.cpu.toml"
+BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
 READERS = {
     "sync --target cpu": 6,
     "sync --target cpu --dry-run": 6,
@@ -65,8 +65,9 @@ def test_commands_reject_malicious_locks(here, stranger, tmp_path, name):
     package = tomli.loads(fill_entry(entry).replace("../../", "../"))
     document["packages"].append({"name": "x", "version": "1.0", **package})
     lock.write_text(tomli_w.dumps(document), "utf-8")
-    add_project(here.folder, "lib", executed)
-    add_project(here.folder.parent, "x", executed)
+    for place in ("lib", "../x"):
+        here.write(f"{place}/pyproject.toml", BUILD)
+        here.write(f"{place}/own.py", f"open({str(executed)!r}, 'w').close()\n")
     (here.folder / "link").symlink_to("../x")
     for number, (words, status) in enumerate(READERS.items()):
         folder = here.folder.with_name(f"copy{number}")

@@ -14,7 +14,6 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.request import project
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
-from tests.lab.cases import mostly_heavy
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 pytestmark = pytest.mark.skipif(
@@ -25,69 +24,6 @@ SECRET = "hunter2-hunter3"
 PROJECT = '[project]\nname = "lib"\nversion = "1"\n'
 WORKSPACE = f'{PROJECT}[tool.uv.workspace]\nmembers = ["lib"]\n'
 MEMBER = f"{PROJECT}[tool.uv.sources]\nlib = {{ workspace = true }}\n{WORKSPACE[len(PROJECT) :]}"
-READ = {
-    "the project": {"pyproject.toml": None},
-    "the settings": {"uv.toml": None},
-    "the requirements": {"requirements.txt": None},
-    "included requirements": {
-        "requirements.txt": "-r sub/more.txt\n",
-        "sub/more.txt": None,
-    },
-    "included constraints": {
-        "requirements.txt": "torch\n-c sub/more.txt\n",
-        "sub/more.txt": None,
-    },
-    "a conda file": {"environment.yml": None},
-    "a project by its path": {
-        "requirements.txt": "-e ./lib\n",
-        "lib/pyproject.toml": None,
-    },
-    "a workspace member": {"pyproject.toml": WORKSPACE, "lib/pyproject.toml": None},
-    "a required member": {"pyproject.toml": MEMBER, "lib/pyproject.toml": None},
-    "the lock of a project": {"pyproject.toml": PROJECT, "poetry.lock": None},
-    "the Python version": {".python-version": None},
-}
-"""Files of a folder. The file without a text is replaced by another one."""
-
-
-def write_case(folder, files):
-    """Write a folder's files, and return the one without a text."""
-    missing = None
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        if text is None:
-            missing = path
-        else:
-            path.write_text(text, "utf-8")
-    return missing
-
-
-@pytest.mark.parametrize("form", READ)
-def test_link_out_of_the_repository_is_not_followed(here, form):
-    secret = here.folder.parent / "netrc"
-    secret.write_text(f"machine host login me password {SECRET}\n", "utf-8")
-    write_case(here.folder, READ[form]).symlink_to(secret)
-
-    for trust in "0", "1":
-        done = here.having(GPUINSTALL_TRUST_FOLDER=trust).run("plan", "-q")
-        assert SECRET not in done.out + done.err
-        assert "machine host" not in done.out + done.err
-        assert done.status == 2, done.err
-
-
-@pytest.mark.parametrize("form", mostly_heavy(READ, {"the requirements"}))
-@pytest.mark.parametrize("kind", ["pipe", "endless"])
-def test_special_file_stops_no_command(here, form, kind):
-    path = write_case(here.folder, READ[form])
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
-
-    done = here.run("plan", "-q", "--offline")
-
-    assert "a bug in gpuinstall" not in done.err
 
 
 def linked(folder, name, text):

@@ -41,7 +41,18 @@ READERS = {
 RESOLVING = {"install --backend cpu", "lock --target cpu"}
 OTHERS = {"env", "explain", "hook", "probe", "report", "self", "verify"}
 """The commands that do not read the folder's lock files."""
-ENTRIES = {name: case["entry"] for name, case in CASES.items() if case.get("off")}
+NAMES = (
+    "folder outside the repository",
+    "folder inside the repository",
+    "subdirectory of a folder by a link",
+    "repository",
+    "repository at a branch",
+    "archive",
+    "sdist of an index",
+    "sdist by a path outside",
+    "wheel by a path outside",
+)
+ENTRIES = {name: CASES[name]["entry"] for name in NAMES}
 ENTRIES["wheel with a login"] = (
     'wheels = [{{ url = "https://u:p@h.example/x-1.0-py3-none-any.whl", {hash} }}]'
 )

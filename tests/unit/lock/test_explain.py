@@ -6,7 +6,7 @@ import pytest
 from packaging.pylock import Package
 from packaging.version import Version
 
-from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.values import replace
@@ -186,6 +186,22 @@ CUDA_12 = Fact(
 )
 def test_answer_is_explained_by_facts_alone(found, sentences):
     assert list_sentences(found) == sentences
+
+
+def test_unlisted_package_is_explained_without_virtual_packages():
+    statement = "painter depends on torchcodec"
+    error = InstallationError("family-unlisted", "torchcodec is unlisted", why=OWN)
+    refused = Refused(
+        create_resolver_input("painter", driver="550.54.15"),
+        Conflict(
+            error, "torchcodec", f"Because {statement} and painter depends on {OWN}"
+        ),
+        Knowledge(),
+        read_edges({}),
+        {},
+    )
+
+    assert explain_refusal(refused).error.why == statement
 
 
 def test_refusal_suggests_no_package_that_was_not_tried():

@@ -53,6 +53,8 @@ def explain_refusal(refused: Refused) -> Conflict:
             return _create_glibc_conflict(
                 find_failed_package(failure), refused.incompatible, refused, failure
             )
+    if conflict.unlisted:
+        return _clean(refused)
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
     facts = find_deciding_facts(conflict, refused.known)

@@ -64,13 +64,17 @@ def title(paragraph):
     return paragraph.partition("\n")[0]
 
 
-@pytest.mark.parametrize("folder", FOLDERS.split("\n\n"), ids=title)
-def test_first_requirements_file_determines_the_request(tmp_path, folder):
-    _, *files, (line, requirements) = steps_of(folder)
-    for name, text in files:
-        (tmp_path / name).write_text("".join(f"{each}\n" for each in text), "utf-8")
-    declared = read_declaration(tmp_path)
-    assert (f"$ {declared}", [*whole(declared)]) == (line, requirements)
+@pytest.mark.parametrize("paragraph", FOLDERS.split("\n\n"), ids=title)
+def test_first_requirements_file_determines_the_request(tmp_path, paragraph):
+    _, *steps = steps_of(paragraph)
+    for line, below in steps:
+        if line.startswith("$ "):
+            folder, _, shown = line.removeprefix("$ ").rpartition(" && ")
+            declared = read_declaration(tmp_path / folder.removeprefix("cd "))
+            assert (str(declared), [*whole(declared)]) == (shown, below)
+        else:
+            (tmp_path / line).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / line).write_text("\n".join((*below, "")), "utf-8")
 
 
 def test_exported_requirements_are_not_a_request(tmp_path):
@@ -83,17 +87,6 @@ def test_exported_requirements_are_not_a_request(tmp_path):
     declared = read_declaration(tmp_path)
     assert declared.file == "environment.yml"
     assert declared.unread == {"requirements.txt": "uv pip install -r requirements.txt"}
-
-
-def test_project_and_requirements_are_recorded_separately(tmp_path):
-    declared = read_declaration(
-        write(tmp_path, setup__py="", requirements__txt="rich\n")
-    )
-    assert lines(declared) == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
-    of_project = read_declaration(write(tmp_path, pyproject__toml=PROJECT + BACKEND))
-    assert lines(of_project) == {
-        "pyproject.toml": ("torch>=2.9", "numpy", "pytest", "-e .")
-    }
 
 
 def test_conda_environment_includes_its_pip_requirements(
@@ -119,41 +112,13 @@ def test_pyproject_dependencies_are_read_as_requirements(tmp_path):
     assert written(listed.requirements) == ("torch>=2.9", "numpy")
 
 
-def test_all_members_without_a_root_project_are_requested(tmp_path):
-    root = '[tool.uv.workspace]\nmembers = ["lib", "more/*"]\nexclude = ["more/old"]\n'
-    write(tmp_path, pyproject__toml=root)
-    for name in "lib", "more/new", "more/old":
-        (tmp_path / name).mkdir(parents=True)
-        write(tmp_path / name, pyproject__toml=PROJECT)
-    write(tmp_path / "lib", pyproject__toml=PROJECT + BACKEND)
-    listed = read_declaration(tmp_path).listed
-    assert written(listed.requirements) == ("-e ./lib", "torch>=2.9", "numpy")
+def test_configured_requirement_replaces_all_members(tmp_path):
+    write(tmp_path, pyproject__toml='[tool.uv.workspace]\nmembers = ["lib", "more"]\n')
+    for name in "lib", "more":
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, pyproject__toml=PROJECT + BACKEND)
     configured = read_declaration(tmp_path, required("-e ./lib"))
     assert written(configured.listed.requirements) == ("-e ./lib",)
-    write(tmp_path, pyproject__toml=PROJECT + root)
-    alone = read_declaration(tmp_path).listed
-    assert "-e ./lib" not in written(alone.requirements)
-
-
-def test_workspace_sources_are_resolved_to_members(tmp_path):
-    project = '[project]\nname = "{}"\nversion = "1"\ndependencies = ["{}", "six"]\n[tool.uv.sources]\n{} = {{workspace=true}}\n'
-    members = '[tool.uv.workspace]\nmembers = ["packages/*"]\n'
-    root = write(
-        tmp_path, pyproject__toml=project.format("app", "Lib_A", "lib-a") + members
-    )
-    for name, requires in ("lib-a", "lib_b"), ("lib-b", "app"):
-        folder = tmp_path / "packages" / f"of {name}"
-        folder.mkdir(parents=True)
-        write(folder, pyproject__toml=project.format(name, requires, "lib_b"))
-    requirements = [
-        written(read_declaration(folder).listed.requirements)
-        for folder in (root, root / "packages/of lib-a", root / "packages/of lib-b")
-    ]
-    assert requirements == [
-        ("-e lib-a @ packages/of lib-a", "six"),
-        ("-e lib-b @ ../of lib-b", "six"),
-        ("app", "six"),
-    ]
 
 
 def test_members_use_the_sources_of_the_root(tmp_path):

@@ -160,11 +160,11 @@ def _write_locks(
 
 
 def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
-    """Yield the GPUs and drivers that each lock file supports."""
+    """Yield the GPUs and drivers that torch in each lock file supports."""
     for lock in locks:
         for needs in _find_needs(lock, catalog):
             for gpus in needs.gpu_texts if needs.maker else ():
-                yield "Supports", f"{lock.target}: {gpus}"
+                yield "Supports", f"torch for {lock.target}: {gpus}"
 
 
 def _find_lost_gpus(locks: Iterable[Lock], project: Project) -> Iterator[str]:

@@ -223,7 +223,7 @@ def format_answer(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, A
             "title": "No build fits",
             "reasons": reasons,
             "notes": [
-                *map(str, apply_to_install((*plan.fixes, *plan.changes), packages))
+                *map(str, apply_to_install((*plan.fixes, *plan.changes), *packages))
             ],
             "requirements": [],
         }

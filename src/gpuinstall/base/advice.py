@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.shell import ShellName, quote_literal, quote_word
 from gpuinstall.base.text import redact
@@ -21,16 +21,6 @@ CMD_NOTE = "   & rem "
 PROGRAM = "gpuinstall"
 _IN_CMD = {"mv": "move", "rm": "del"}
 """Programs that PowerShell also has as aliases, by their names in cmd."""
-_REQUESTING = {"", "--requirement", "--editable", "--group", "--extra"}
-"""The options that request packages, and "" for an argument."""
-_OTHER_MACHINE = {"--machine", "--gpu", "--driver", "--os", "--arch", "--target"}
-"""The options of ``lock`` and ``plan`` that select another machine."""
-_IDENTIFYING = {
-    *("--machine", "--gpu", "--driver", "--os", "--arch", "--glibc"),
-    *("--venv", "--into", "--lock"),
-    *("--torch-index", "--index", "--default-index", "--find-links"),
-}
-"""The options that identify the machine, environment, lock, and sources."""
 
 
 class ShellText(str):
@@ -98,90 +88,6 @@ class Advice(Value):
     def _add_note(self, separator: str) -> str:
         return f"{separator}{self.note}" if self.note else ""
 
-    def apply(
-        self,
-        command: Sequence[str],
-        rest: Sequence[str] = (),
-        options: Mapping[str, bool] | None = None,
-    ) -> Advice | None:
-        """Apply changes of arguments to a command line.
-
-        Args:
-            command: The words of the command line before added words.
-            rest: The words after added words, such as a program to run.
-            options: The options of the command, and whether they have a value. None allows
-                all options.
-
-        Returns:
-            Another command. None if it is the same, has no request, or has an unknown option.
-        """
-        if self.program:
-            return self
-        removed = _split_words(self.removed, options)
-        added = _split_words(self.arguments, options)
-        named = {part.name for part in (*removed, *added)} - {""}
-        if options is not None and not named <= options.keys():
-            return None
-        is_replaced = "--only" in named
-        changed = named | _REQUESTING if is_replaced else named - _REQUESTING
-        typed = _split_words(command[2:], options)
-        dropped = {part.text for part in removed}
-        kept = [
-            part
-            for part in typed
-            if part.name not in changed and part.text not in dropped
-        ]
-        is_removed = len(kept) < len(typed)
-        kept += added
-        words = (*command[:2], *(word for part in kept for word in part.words), *rest)
-        if not (is_replaced or all(part.name for part in removed)):
-            has_request = any(part.name in _REQUESTING for part in kept)
-            if not (is_removed and has_request):
-                return None
-        if words == (*command, *rest):
-            return None
-        return Advice(words[0], words[1:], note=self.note)
-
-    def keep_options(
-        self,
-        command: Sequence[str],
-        options: Mapping[str, bool],
-        accepted: Mapping[str, bool],
-        *,
-        depth: int,
-        venv: Collection[str] = (),
-    ) -> Advice | None:
-        """Keep the options that identify the machine and files of a command.
-
-        Args:
-            command: The words of the command line.
-            options: The options of the command line, and whether they have a value.
-            accepted: The options of this hint's command.
-            depth: The number of words in the name of this hint's command.
-            venv: The paths of the command line's environment.
-
-        Returns:
-            The hint. None if it is the same command, or is for this machine, but the
-            command line for another one.
-        """
-        typed = _split_words(command[2:], options)
-        is_for_others = "--gpu" in options and _OTHER_MACHINE & _list_options(command)
-        if is_for_others and "--venv" in accepted:
-            return None
-        name, words = self.arguments[:depth], self.arguments[depth:]
-        own = _split_words(words, accepted)
-        if (*command[1:2],) == name and _omit_venv(own, venv) == _omit_venv(
-            typed, venv
-        ):
-            return None
-        kept = [
-            word
-            for part in typed
-            if part.name in _IDENTIFYING & accepted.keys() - _list_options(words)
-            for word in part.words
-        ]
-        return replace(self, arguments=(*name, *kept, *words))
-
 
 Hint = Advice | str
 """A command, or a sentence about a step that is not one."""
@@ -227,29 +133,33 @@ def read_hint(line: str) -> Hint:
     return make_shell_line(command, note)
 
 
-def environment_advice(venv: Path | str, *words: str, place: str = "") -> Advice:
+def environment_advice(venv: Path | str, *words: str) -> Advice:
     """Return a hint with a gpuinstall command for an environment.
 
     Args:
         venv: The folder of the environment.
         words: The command.
-        place: The folder in which to run the command. Empty: any folder.
     """
-    return Advice(PROGRAM, (*words, "--venv", str(venv)), place)
+    return Advice(PROGRAM, (*words, "--venv", str(venv)))
 
 
-def apply_to_install(
-    hints: Iterable[Hint], words: Sequence[str] = ()
-) -> tuple[Hint, ...]:
-    """Apply hints to ``gpuinstall install``.
+def apply_to_install(hints: Iterable[Hint], *words: str) -> tuple[Hint, ...]:
+    """Apply hints with additional arguments to ``gpuinstall install``.
 
     Args:
         hints: The hints of an error.
-        words: Arguments of the command, such as the environment.
+        words: Arguments of the command, such as packages.
     """
-    command = (PROGRAM, "install", *words)
-    applied = (one if isinstance(one, str) else one.apply(command) for one in hints)
-    return tuple(one for one in applied if one)
+    applied: list[Hint] = []
+    for one in hints:
+        if isinstance(one, str) or one.program:
+            applied.append(one)
+        else:
+            kept = [word for word in words if word not in one.removed]
+            changed = (*kept, *one.arguments)
+            if changed and changed != words:
+                applied.append(make_command("install", *changed, note=one.note))
+    return tuple(applied)
 
 
 def list_commands(
@@ -279,53 +189,3 @@ def _join(words: Iterable[str], shell: ShellName = "sh") -> str:
         word if isinstance(word, ShellText) else quote_word(word, shell)
         for word in words
     )
-
-
-class _Part(NamedTuple):
-    """Option with its value, or an argument without a name."""
-
-    name: str
-    words: Sequence[str]
-
-    @property
-    def text(self) -> str:
-        """The part as one word, such as ``--extra=cpu``."""
-        return "=".join(self.words)
-
-
-def _split_words(
-    words: Sequence[str], options: Mapping[str, bool] | None
-) -> list[_Part]:
-    """Split the words of a command line into options and arguments.
-
-    Args:
-        words: The words.
-        options: Whether each option has a value. None: it has one if a word follows.
-    """
-    parts = []
-    rest = list(words)
-    while rest:
-        name, equals, _ = rest[0].partition("=")
-        if not name.startswith("-"):
-            name = ""
-        has_value = len(rest) > 1 and not rest[1].startswith("-")
-        if options is not None:
-            has_value = options.get(name, False)
-        end = 2 if name and has_value and not equals else 1
-        parts.append(_Part(name, rest[:end]))
-        del rest[:end]
-    return parts
-
-
-def _omit_venv(parts: Iterable[_Part], venv: Collection[str]) -> list[_Part]:
-    """Return the parts of a command line, except a path of the environment."""
-    return [
-        part
-        for part in parts
-        if part.name != "--venv" or part.words[-1].removeprefix("--venv=") not in venv
-    ]
-
-
-def _list_options(words: Sequence[str]) -> set[str]:
-    """Return the names of the options in a command line."""
-    return {word.partition("=")[0] for word in words if word.startswith("-")}

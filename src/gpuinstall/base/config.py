@@ -125,10 +125,12 @@ def parse_config(
         places[preferred] = TextOrigin(
             _PROJECT.file, "torch in [tool.poetry.dependencies]"
         )
-    allowed = settings.backends
+    allowed, key = settings.backends, "backends"
     # An index URL with a backend has no builds for other backends.
     if allowed is None and backend:
-        allowed = (backend,)
+        allowed, key = (backend,), "torch-index"
+    if allowed is not None:
+        places[str(allowed)] = TextOrigin(_PROJECT.file, f"[tool.gpuinstall] {key}")
     return replace(
         FOLDER_REQUEST,
         requirements=tuple(

@@ -50,7 +50,7 @@ class Sourcing(Value):
     """Whether to read only caches and folders."""
 
     only_binary: bool = False
-    """Whether builds that run a package's own code are forbidden."""
+    """Whether the folder forbids builds that run a package's own code."""
 
 
 DEFAULT_SOURCING = Sourcing()
@@ -131,7 +131,7 @@ class Request(Value):
     """The project's requires-python, which also limits ``python``."""
 
     places: Mapping[str, TextOrigin] = {}
-    """The origin of each requested Python and backend."""
+    """The origins of Python, backend, and allowed backends, by their text."""
 
     sourcing: Sourcing = DEFAULT_SOURCING
 

@@ -28,9 +28,7 @@ from gpuinstall.cli.terminal import Terminal
 
 
 @contextmanager
-def enter_project_folder(
-    terminal: Terminal, *, installs: bool = False
-) -> Iterator[Path]:
+def enter_project_folder(terminal: Terminal, installs: bool = False) -> Iterator[Path]:
     """Change to the nearest project folder, and report it.
 
     Args:

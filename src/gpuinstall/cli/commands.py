@@ -9,7 +9,7 @@ from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import PROGRAM
+from gpuinstall.base.advice import PROGRAM, Advice
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.version import __version__
 
@@ -88,9 +88,9 @@ def load_command(name: str) -> click.Command:
 
 def format_hint(hint: Hint) -> str:
     """Format a hint for the user's shell, with paths of programs off PATH."""
-    if not isinstance(hint, str):
+    if isinstance(hint, Advice) and hint.program:
         hint = hint.format(detect_shell(), _locate_program)
-    return sanitize(hint)
+    return sanitize(str(hint))
 
 
 def _locate_program(name: str) -> str:

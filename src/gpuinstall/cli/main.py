@@ -157,8 +157,6 @@ def _run_and_report(arguments: list[str]) -> int:
     try:
         if BOOTSTRAP_ARGUMENTS.intersection(arguments[:1]):
             arguments = convert_bootstrap_arguments(arguments[1:])
-            # Hints contain this command line instead of bootstrap.py's arguments.
-            sys.argv[1:] = arguments
         return _run_command(arguments)
     except GpuInstallError as error:
         fault = error
@@ -235,14 +233,11 @@ def _run_command(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
-        return int(
-            main_command.main(
-                _move_command_first(arguments),
-                prog_name="gpuinstall",
-                standalone_mode=False,
-            )
-            or 0
+        words = _move_command_first(arguments)
+        status = main_command.main(
+            words, prog_name="gpuinstall", standalone_mode=False, obj=words
         )
+        return int(status or 0)
     except click.exceptions.Exit as request:
         return request.exit_code
     except click.exceptions.NoArgsIsHelpError as error:

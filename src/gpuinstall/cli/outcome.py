@@ -94,16 +94,20 @@ def define_command(
                     stack.callback(MAX_NAMES.reset, MAX_NAMES.set(sys.maxsize))
                     stack.enter_context(observe_commands(terminal.show_command))
                 folder = Path()
-                if uses_project:
-                    folder = stack.enter_context(
-                        enter_project_folder(terminal, installs=top == "install")
-                    )
-                values = {
-                    row: relocate_value(row, kwargs.pop(row), folder) for row in names
-                }
-                options = CommandOptions(terminal, Path.cwd() / folder, **values)
-                work = functools.partial(function, options, **kwargs)
-                return print_outcome(terminal, top, _run_and_record(options, top, work))
+                try:
+                    if uses_project:
+                        entered = enter_project_folder(terminal, top == "install")
+                        folder = stack.enter_context(entered)
+                    values = {
+                        row: relocate_value(row, kwargs.pop(row), folder)
+                        for row in names
+                    }
+                    options = CommandOptions(terminal, Path.cwd() / folder, **values)
+                    work = functools.partial(function, options, **kwargs)
+                    outcome = _run_and_record(options, top, work)
+                except GpuInstallError as error:
+                    outcome = make_error_outcome(error)
+                return print_outcome(terminal, top, outcome)
 
         # click adds the parameters from the function's own decorators.
         params = [make_parameter(row, is_hidden=row in hidden) for row in names]
@@ -170,23 +174,20 @@ def _run_and_record(
         work: The command.
     """
     folder = options.record
-    try:
-        if folder:
-            from gpuinstall.cli.node_records import (
-                UNFINISHED,
-                find_node_name,
-                write_record,
-            )
+    if folder is None:
+        return work()
+    from gpuinstall.cli.node_records import UNFINISHED, find_node_name, write_record
 
-            # Write a record early, so that a read-only folder fails before the command
-            # and a killed process leaves a record.
-            write_record(folder, find_node_name(), name, None, UNFINISHED)
+    node = find_node_name()
+    # Write a record early, so that a read-only folder fails before the command and a
+    # killed process leaves a record.
+    write_record(folder, node, name, None, UNFINISHED)
+    try:
         outcome = work()
     except GpuInstallError as error:
         outcome = make_error_outcome(error)
-    if folder:
-        document = make_command_document(name, outcome)
-        write_record(folder, find_node_name(), name, options.read_machine, document)
+    document = make_command_document(name, outcome)
+    write_record(folder, node, name, options.read_machine, document)
     return outcome
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import partial
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.terminal import Terminal, apply_hints
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import (
     choose_locked_torch,
@@ -74,15 +73,17 @@ def plan_command(options: CommandOptions) -> Outcome:
         )
         assumption = Reason("driver-assumed", message)
         plan = replace(plan, reasons=(*plan.reasons, assumption))
-    show = partial(_show_selection, plan, machine, options.all_builds)
-    data = plan.to_dict()
     if isinstance(plan, Plan):
+        applied = (one._replace(fixes=apply_hints(one.fixes)) for one in plan.warnings)
+        plan = replace(plan, warnings=tuple(applied))
         is_partial = plan.status == "partial"
-        return Outcome(data, show, is_partial=is_partial, is_always_printed=True)
-    changes = [_resolve_instead(one, machine) for one in plan.changes]
-    plan = replace(plan, changes=tuple(changes))
+        outcome = Outcome(None, (), is_partial=is_partial, is_always_printed=True)
+    else:
+        changes = [_resolve_instead(one, machine) for one in plan.changes]
+        plan = replace(plan, changes=tuple(changes))
+        outcome = make_error_outcome(plan.error(machine))
     show = partial(_show_selection, plan, machine, options.all_builds)
-    return replace(make_error_outcome(plan.error(machine)), data=data, show=show)
+    return replace(outcome, data=plan.to_dict(), show=show)
 
 
 def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
@@ -125,12 +126,11 @@ def _resolve_instead(change: Hint, machine: Machine) -> Hint:
 
 
 def _make_dry_run(machine: Machine, *options: str) -> Advice:
-    """Return a dry run of ``lock`` with the arguments of this command."""
+    """Return a dry run of ``lock``, which has the request of this command."""
     driver = machine.driver
     if driver and driver.found_via == "assumed":
         options += "--driver", str(driver.version)
-    words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
-    return make_command("lock", "--dry-run", *options, *words)
+    return make_command("lock", "--dry-run", *options)
 
 
 def _show_selection(

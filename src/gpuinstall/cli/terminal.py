@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
@@ -46,6 +46,16 @@ EVENT_INTERVAL_S = 0.2
 """Seconds between two progress events: 18,000 lines an hour."""
 
 _JSON_OPTIONS = {"--json", "--json-events"}
+_REQUESTING = {"", "--requirement", "--editable", "--group", "--extra"}
+"""The options that request packages, and "" for an argument."""
+_OTHER_MACHINE = {"--machine", "--gpu", "--driver", "--os", "--arch", "--target"}
+"""The options of ``lock`` and ``plan`` that select another machine."""
+_IDENTIFYING = {
+    *("--machine", "--gpu", "--driver", "--os", "--arch", "--glibc"),
+    *("--venv", "--into", "--lock"),
+    *("--torch-index", "--index", "--default-index", "--find-links"),
+}
+"""The options that identify the machine, environment, lock, and sources."""
 
 
 class OutputError(InternalError):
@@ -352,59 +362,122 @@ def apply_hints(hints: Iterable[Hint]) -> tuple[Hint, ...]:
 
     Hints that lead to the same command, or to one without a request, are omitted.
     """
-    words = (PROGRAM, *sys.argv[1:])
-    end = len(words)
-    options: dict[str, bool] | None = None
-    spellings: dict[str, str] = {}
     context = click.get_current_context(silent=True)
-    if context:
-        options = _read_options(context.command)
-        for one in context.command.params:
-            spellings |= dict.fromkeys(one.opts, max(one.opts, key=len))
-        # Add options before the arguments of another program.
-        if "--" in words or not context.allow_interspersed_args:
-            end = len(context.command_path.split())
-    # A hint is for people, even in a JSON document.
-    command = [
-        spellings.get(word, word) for word in words[:end] if word not in _JSON_OPTIONS
-    ]
-    rest = words[end:]
+    if context is None:
+        return tuple(hints)
+    path = context.command_path.split()[1:]
+    typed = _split_words(context.command, context.obj[len(path) :])
     applied: list[Hint | None] = []
     for hint in hints:
-        if isinstance(hint, str):
+        if isinstance(hint, str) or hint.program not in {"", PROGRAM}:
             applied.append(hint)
-        elif hint.program == PROGRAM and options is not None:
-            applied.append(_keep_options(hint, command, options))
+        elif hint.program:
+            applied.append(_keep_options(hint, context, typed))
         else:
-            applied.append(hint.apply(command, rest, options))
+            with suppress(click.NoSuchOption):
+                words = _change_words(hint, context.command, typed)
+                if words is not None:
+                    words = [*path, *words]
+                    applied.append(Advice(PROGRAM, tuple(words), note=hint.note))
     return tuple(dict.fromkeys(filter(None, applied)))
 
 
+class _Part(NamedTuple):
+    """Option with its value, or an argument without a name."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+def _split_words(command: click.Command, words: Sequence[str]) -> list[_Part]:
+    """Split the words of a command line into options and arguments.
+
+    The words after an argument can belong to another program.
+
+    Raises:
+        NoSuchOption: The command lacks an option.
+    """
+    context = click.Context(command, **command.context_settings)
+    parser = command.make_parser(context)
+    values, _, order = parser.parse_args([*words])
+    parts = []
+    for one in dict.fromkeys(order):
+        given = values[one.name or ""]
+        for value in given if isinstance(given, list | tuple) else [given]:
+            # A flag has a bool, and click returns a sentinel for a missing argument.
+            own = (value,) if isinstance(value, str) else ()
+            if isinstance(one, click.Option):
+                spellings = one.secondary_opts if value is False else one.opts
+                name = max(spellings, key=len)
+                parts.append(_Part(name, (name, *own)))
+            elif own:
+                parts.append(_Part("", own))
+    # A hint is for people, even in a JSON document.
+    return [part for part in parts if part.name not in _JSON_OPTIONS]
+
+
+def _join_parts(parts: Iterable[_Part]) -> list[str]:
+    # Options come before arguments, which can belong to another program.
+    ordered = sorted(parts, key=lambda part: not part.name)
+    return [word for part in ordered for word in part.words]
+
+
+def _change_words(
+    hint: Advice, command: click.Command, typed: Sequence[_Part]
+) -> list[str] | None:
+    """Return the changed words of this run; None if they lead nowhere.
+
+    Raises:
+        NoSuchOption: The command lacks an option of the hint.
+    """
+    removed = _split_words(command, hint.removed)
+    added = _split_words(command, hint.arguments)
+    names = {part.name for part in (*removed, *added)}
+    is_replaced = "--only" in names
+    changed = names | _REQUESTING if is_replaced else names - _REQUESTING
+    kept = [part for part in typed if part.name not in changed and part not in removed]
+    kept += added
+    removes_argument = any(not part.name for part in removed)
+    has_request = any(part.name in _REQUESTING for part in kept)
+    is_possible = {*removed} & {*typed} and has_request
+    if removes_argument and not (is_replaced or is_possible):
+        return None
+    return _join_parts(kept) if {*kept} != {*typed} else None
+
+
 def _keep_options(
-    hint: Advice, typed: Sequence[str], options: Mapping[str, bool]
+    hint: Advice, context: click.Context, typed: Sequence[_Part]
 ) -> Advice | None:
-    """Keep options of the command line in a hint with another command."""
+    """Keep options of the command line in a hint with another command.
+
+    Returns:
+        The hint. None if it is the same command, or is for this machine, but the
+        command line for another one.
+    """
     name, *others = hint.arguments
     if name not in COMMANDS:
         return hint
     command = load_command(name)
-    group = getattr(command, "commands", {})
-    command = group.get(next(iter(others), ""), command)
-    depth = 1 if command.name == name else 2
-    venv = click.get_current_context().params.get("venv") or Path()
-    paths = {str(venv), str(Path(venv).absolute())}
-    return hint.keep_options(
-        typed, options, _read_options(command), depth=depth, venv=paths
-    )
-
-
-def _read_options(command: click.Command) -> dict[str, bool]:
-    """Return the options of a command, and whether they have a value."""
-    return {
-        name: not getattr(one, "is_flag", False)
-        for one in command.params
-        for name in one.opts
-    }
+    subcommand = getattr(command, "commands", {}).get(next(iter(others), ""))
+    depth = 2 if subcommand else 1
+    command = subcommand or command
+    path, words = hint.arguments[:depth], hint.arguments[depth:]
+    own = _split_words(command, words)
+    names = {part.name for part in typed}
+    accepted = {spelling for one in command.params for spelling in one.opts}
+    is_of_lock = context.command.name in {"lock", "plan"}
+    if is_of_lock and names & _OTHER_MACHINE and "--venv" in accepted:
+        return None
+    venv = Path(context.params.get("venv") or "")
+    same = {_Part("--venv", ("--venv", str(one))) for one in (venv, venv.absolute())}
+    if command is context.command and {*own} - same == {*typed} - same:
+        return None
+    kept = _IDENTIFYING & accepted
+    if (context.command.name, name) == ("plan", "lock"):
+        kept = accepted | {""}
+    kept -= {part.name for part in own}
+    parts = (part for part in typed if part.name in kept)
+    return replace(hint, arguments=(*path, *_join_parts(parts), *words))
 
 
 def make_finding_with_hints(error: GpuInstallError) -> Finding:

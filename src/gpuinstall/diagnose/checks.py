@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.advice import PROGRAM, Advice, environment_advice
+from gpuinstall.base.advice import Advice, environment_advice, make_command
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document, real_path
@@ -43,8 +43,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     """Report a uv project whose next ``uv sync`` replaces the CUDA build."""
     label = evidence.torch_version.partition("+")[2]
     # uv would install the default index's torch, which has no local version label.
-    folder = evidence.folder
-    if not (label.startswith("cu") and folder and _is_undone(folder)):
+    if not (label.startswith("cu") and _is_undone(evidence.folder)):
         return
     yield finding_for(
         "uv-undoes-build",
@@ -72,7 +71,7 @@ def _is_undone(folder: Path) -> bool:
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     """Report lock files that are unreadable or unsuitable for this machine."""
     misfits = []
-    files = read_folder_locks(evidence.folder).files if evidence.folder else ()
+    files = read_folder_locks(evidence.folder).files
     for file in files:
         if file.error:
             yield replace(file.error.finding, where="project", blocking=False)
@@ -95,7 +94,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         yield Finding(
             f"lock-{reason.code}",
             f"no lock file in this folder fits this machine: {name}: {reason.message}",
-            fixes=tuple(source_fixes) or (Advice(PROGRAM, ("lock",), evidence.place),),
+            fixes=tuple(source_fixes) or (make_command("lock"),),
             where="project",
             blocking=False,
         )
@@ -110,14 +109,13 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     changes = describe_changed_packages(versions, marker.packages)
     lock = read_environment_lock(evidence.venv)
     if lock:
-        folder = evidence.folder or evidence.venv.parent
-        for name in lock.find_misplaced_projects(folder, evidence.packages):
+        for name in lock.find_misplaced_projects(evidence.folder, evidence.packages):
             changes.setdefault(
                 name, f"{name} is missing or was installed from a different path"
             )
     changed = join_names([*changes.values()])
     if changed:
-        fix = environment_advice(evidence.venv, "sync", place=evidence.place)
+        fix = environment_advice(evidence.venv, "sync")
         yield evidence.fault(
             "changed-by-hand",
             changed,
@@ -193,10 +191,6 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
         is_modified = damage.kind == "modified"
         note = "overwrites your edits" if is_modified else ""
         fixes = evidence.reinstall(package, is_in_cache=damage.is_in_cache, note=note)
-        if evidence.lock:
-            words = ("sync", "--reinstall-package", package.name)
-            sync = environment_advice(evidence.venv, *words, place=evidence.place)
-            fixes = (replace(sync, note=note),)
         yield evidence.fault(
             "no-record" if damage.kind == "no-record" else f"files-{damage.kind}",
             damage.message,
@@ -254,7 +248,11 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Report an unmanaged environment whose verified torch was replaced."""
     for line in read_guard_lines(evidence.venv):
         name, _, proven = line.partition("==")
-        if name == "torch" and evidence.torch_version != proven and not evidence.lock:
+        if (
+            name == "torch"
+            and evidence.torch_version != proven
+            and not evidence.has_lock
+        ):
             found = "torch is missing"
             if evidence.torch_version:
                 found = f"torch {evidence.torch_version} is installed"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.advice import PROGRAM, Advice
+from gpuinstall.base.advice import PROGRAM, Advice, environment_advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.request import Request
@@ -43,12 +43,10 @@ def find_environment_python(venv: Path) -> Path | None:
     return python if exists(python) or is_virtual(venv) else None
 
 
-def find_lock(venv: Path) -> Path | None:
-    """Return the lock file that an environment was created from, if any."""
+def has_lock(venv: Path) -> bool:
+    """Return whether an environment contains its own lock file."""
     marker = read_marker(venv)
-    if marker and isfile(venv / marker.lock):
-        return venv / marker.lock
-    return None
+    return marker is not None and isfile(venv / marker.lock)
 
 
 class DoctorEvidence(LocalReading):
@@ -60,15 +58,12 @@ class DoctorEvidence(LocalReading):
     """The base URL of torch's index."""
     gate: LockGate | None = None
     """The rules that the sources of lock files must satisfy."""
-    folder: Path | None = None
-    """The project's folder, if any."""
-    place: str = ""
-    """The folder in which to run commands, unless it is the working folder."""
-
+    folder: Path = Path()
+    """The project's folder, in which the command runs."""
     python: Path | None = None
     """The interpreter of the environment; None if there is no environment."""
-    lock: Path | None = None
-    """The lock file that the environment was created from, if any."""
+    has_lock: bool = False
+    """Whether the environment contains its own lock file."""
 
     @property
     def torch_version(self) -> str:
@@ -122,7 +117,7 @@ class DoctorEvidence(LocalReading):
         if lost:
             note = f"without {join_names(lost)}, which was not installed from an index"
         words = ("install", *arguments, *requirements)
-        return Advice(PROGRAM, words, self.place, note)
+        return Advice(PROGRAM, words, note=note)
 
     def reinstall(
         self,
@@ -142,7 +137,8 @@ class DoctorEvidence(LocalReading):
         exact = f"{name}=={package.version}"
         step = self._uv_advice(name, "--no-deps", "--reinstall-package", name, exact)
         step = replace(step, note=note)
-        if not is_in_cache:
+        # sync cleans the cache itself.
+        if self.has_lock or not is_in_cache:
             return (step,)
         return (Advice("uv", ("cache", "clean", name)), step)
 
@@ -161,12 +157,12 @@ class DoctorEvidence(LocalReading):
         return self._uv_advice(name, f"{name}{requirement.specifier}")
 
     def _uv_advice(self, name: str, *words: str) -> Advice:
-        """Return a uv command that installs a package, locked if possible."""
+        """Return a command that installs a package, locked if possible."""
+        if self.has_lock:
+            return environment_advice(self.venv, "sync", "--reinstall-package", name)
         label = self.torch_version.partition("+")[2]
-        if self.lock:
-            words = ("-r", str(self.lock), "--reinstall-package", name)
         # A torch without a local version label is on every index.
-        elif label and name in self.catalog.family:
+        if label and name in self.catalog.family:
             words = ("--index", f"{self.torch_index}/{label}", *words)
         python = str(interpreter(self.venv))
         return Advice("uv", ("pip", "install", "--python", python, *words))

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuinstall.base.advice import (
-    PROGRAM,
-    Advice,
     apply_to_install,
     environment_advice,
     make_command,
@@ -27,7 +25,7 @@ from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
     find_environment_python,
-    find_lock,
+    has_lock,
 )
 from gpuinstall.diagnose.predicates import (
     COMPANION_FAULTS,
@@ -149,12 +147,11 @@ def examine(
         reading.packages,
         reading.torch,
         folder=folder,
-        place="" if folder == Path.cwd() else str(folder),
         request=request or Request(),
         torch_index=torch_index,
         gate=gate,
         python=find_environment_python(venv),
-        lock=find_lock(venv),
+        has_lock=has_lock(venv),
     )
     try:
         check_finished(venv)
@@ -232,7 +229,7 @@ def refused_request(
     if isinstance(plan, Plan):
         return
     error = plan.error(machine)
-    finding = replace(error.finding, fixes=apply_to_install(error.fixes, words))
+    finding = replace(error.finding, fixes=apply_to_install(error.fixes, *words))
     if isinstance(error, MachineError):
         yield finding
     else:
@@ -274,10 +271,8 @@ def excluded_gpus(evidence: DoctorEvidence, machine: Machine) -> DoctorFindings:
                 f"GPU {gpu.index} ({gpu.label}, {gpu.code_name}) is not used: torch {build.name} has no code for it",
                 entry=others.rules.find_no_code_cause(build.code, gpu),
                 fixes=(
-                    Advice(
-                        PROGRAM,
-                        ("plan",),
-                        note="the build that supports all GPUs, if one exists",
+                    make_command(
+                        "plan", note="the build that supports all GPUs, if one exists"
                     ),
                 ),
                 blocking=False,

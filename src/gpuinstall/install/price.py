@@ -288,8 +288,8 @@ def _check_sources(
     lock = fit.lock
     session = project.open_session()
     builds, site = find_builds(fit, comes, project, requested)
-    if session.sourcing.only_binary:
-        check_wheels(builds)
+    if ":all:" in session.sources.uv.only_binary:
+        check_wheels(builds, session.sources.uv)
     report_builds(builds, site, session.reporter)
     _report_local_wheels(fit, comes, project)
     check_builds(builds, site, here=True)

@@ -169,7 +169,7 @@ def _find_current_locks(
             check_lock(lock, *needs, gate=gate, exact=True) for lock in candidates
         ]
         chosen = find_best_lock(verdicts, *needs)
-        if chosen is None:
+        if chosen is None or not chosen.lock.is_sealed:
             return []
         best = one.outcome
         if best.choice and not chosen.plan.covered_gpus >= best.covered_gpus:

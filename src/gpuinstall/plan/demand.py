@@ -241,9 +241,13 @@ def _list_options(request: Request) -> Iterator[Limit]:
             backends=_parse_backends(backend),
             origin=request.places.get(backend, NO_ORIGIN),
         )
-    if request.allowed_backends is not None:
-        tags = ", ".join(request.allowed_backends) or "none"
-        yield Limit(f"the allowed backends ({tags})", field="allowed_backends")
+    allowed = request.allowed_backends
+    if allowed is not None:
+        yield Limit(
+            f"the allowed backends {', '.join(allowed) or '(none)'}",
+            field="allowed_backends",
+            origin=request.places.get(str(allowed), NO_ORIGIN),
+        )
 
 
 def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:

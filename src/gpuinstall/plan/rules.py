@@ -62,8 +62,9 @@ def require_allowed_backend(build: Build, context: PlanContext) -> Reason | None
     allowed = context.demand.request.allowed_backends
     if allowed is None or build.backend.tag in allowed:
         return None
-    tags = ", ".join(allowed) or "none"
-    return Reason("not-allowed", f"the allowed backends are {tags}")
+    limits = context.demand.limits
+    [limit] = [one for one in limits if one.field == "allowed_backends"]
+    return Reason("not-allowed", f"{limit} exclude it")
 
 
 def require_source(build: Build, _context: PlanContext) -> Reason | None:

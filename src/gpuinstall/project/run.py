@@ -55,6 +55,7 @@ from gpuinstall.sources.requirements_file import (
     split_part,
 )
 from gpuinstall.sources.sources import apply_no_index
+from gpuinstall.sources.uv_settings import ONLY_BINARY, UvSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.uv_settings import UvSetting
 
 
 class Project(Value):
@@ -83,7 +83,7 @@ class Project(Value):
 
     sources: Sources
     sourcing: Sourcing
-    """The options for package sources, such as ``--only-binary``."""
+    """The options for package sources, such as ``--offline``."""
 
     catalog: Catalog
     """The catalog of torch builds, including builds on the torch index."""
@@ -267,7 +267,9 @@ def read_project(
         )
         sources = apply_no_index(sources.add_settings(further, folder))
     _report_sources(sources, settings.typed_requirements, reporter)
-    sourcing = _complete_sourcing(settings, config, sources)
+    is_offline = sources.credentials.variables.get("UV_OFFLINE") == "true"
+    sourcing = settings.request.sourcing
+    sourcing = replace(sourcing, offline=sourcing.offline or is_offline)
     base = sources.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
     sources = replace(sources, uv=replace(sources.uv, family=catalog.family))
@@ -389,22 +391,6 @@ def _report_sources(
     report_folder_sources(sources, reporter)
 
 
-def _complete_sourcing(
-    settings: Settings, config: Request, sources: Sources
-) -> Sourcing:
-    """Return the options for package sources, such as ``--only-binary``."""
-    chosen = settings.request.sourcing
-    only_binary = (
-        chosen.only_binary
-        or os.environ.get("GPUINSTALL_ONLY_BINARY", "0") not in {"", "0"}
-        or config.sourcing.only_binary
-        or ":all:" in sources.uv.only_binary
-    )
-    is_offline = sources.credentials.variables.get("UV_OFFLINE") == "true"
-    offline = chosen.offline or is_offline
-    return replace(chosen, only_binary=only_binary, offline=offline)
-
-
 def _collect_source_settings(
     settings: Settings,
     folder: Path,
@@ -417,8 +403,11 @@ def _collect_source_settings(
     for address in settings.request.sourcing.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
     yield from settings.typed_requirements.settings
-    for address in contents.config.sourcing.extension_sources:
+    configured = contents.config.sourcing
+    for address in configured.extension_sources:
         yield pages(address, folder / PROJECT)
+    if configured.only_binary:
+        yield UvSetting(ONLY_BINARY, True, Path(PROJECT))
     for listed in group_files_by_path(settings.files, lock_folder).values():
         yield from listed.settings
     removed = set(map(normalize_name, settings.without))

@@ -561,8 +561,9 @@ def read_uv_variables(folder: Path, sourcing: Sourcing) -> _Settings:
             yield from _convert_uv_setting(key, texts, Path(name))
     special = {*_UV_VARIABLES, *_UV_LISTS}
     for name, value in os.environ.items():
-        if name.startswith("UV_") and name not in special and value:
-            key = name.removeprefix("UV_").lower().replace("_", "-")
+        is_key = name.startswith(("UV_", "GPUINSTALL_ONLY_BINARY"))
+        if is_key and name not in special and value:
+            key = name.partition("_")[2].lower().replace("_", "-")
             yield from _convert_uv_setting(key, _parse_value(key, value), Path(name))
 
 

@@ -72,6 +72,8 @@ _BUILD_CODE = (
 )
 """Keys that an untrusted folder must not have."""
 
+ONLY_BINARY = "only-binary"
+_NO_BUILDS = (ONLY_BINARY, "no-build", "no-build-package")
 _TIGHTENED = ("no-build", "require-hashes", "require-build-hashes")
 """Passed keys that only the user can set to false."""
 
@@ -367,7 +369,7 @@ class UvSettings(Value):
             others = [row for row in rows if _find_name(key, row) not in self.family]
             kept[key] = others if key in _FAMILY_KEYS else value
         # These keys are parts of the request or of the command.
-        for key in (CONSTRAINTS_KEY, "no-build", "no-build-package"):
+        for key in (CONSTRAINTS_KEY, *_NO_BUILDS):
             kept.pop(key, None)
         # uv accepts this key only for its pip interface.
         if "require-hashes" in kept:
@@ -413,7 +415,16 @@ class UvSettings(Value):
     @property
     def only_binary(self) -> frozenset[str]:
         """The packages that must not be built from source, or ``:all:``."""
-        return _find_names(self.passed, "no-build")
+        names = _find_names(self.passed, "no-build")
+        return names | _find_names(self.passed, ONLY_BINARY)
+
+    @property
+    def build_hints(self) -> tuple[str, ...]:
+        """The hint to change the first setting that forbids builds, if any."""
+        banning = [one for one in self.settings if one.key in _NO_BUILDS and one.value]
+        return tuple(
+            f"Change {one.shown}, or request another version" for one in banning[:1]
+        )
 
     @property
     def no_binary(self) -> frozenset[str]:

@@ -20,6 +20,11 @@ backends = ["cu126", "cu130", "cpu"]
 torch-index = "https://index.example/whl"
 """
 
+BACKENDS = {
+    "('cu126', 'cu130', 'cpu')": TextOrigin(
+        "pyproject.toml", "[tool.gpuinstall] backends"
+    )
+}
 GROUPS = [("dev", 12), ("docs", 13)]
 
 
@@ -32,7 +37,7 @@ def test_config_reads_every_setting(tmp_path):
         required_python=">=3.10,<3.13",
         allowed_backends=("cu126", "cu130", "cpu"),
         targets=("cu126", "cpu"),
-        places={">=3.10,<3.13": TextOrigin("pyproject.toml")},
+        places={">=3.10,<3.13": TextOrigin("pyproject.toml"), **BACKENDS},
         sourcing=Sourcing(torch_index="https://index.example/whl"),
     )
 
@@ -42,7 +47,7 @@ def test_python_setting_precedes_version_file_and_project(tmp_path):
     project.write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
     config = read_config(tmp_path)
-    places = {"3.12": TextOrigin(".python-version")}
+    places = {"3.12": TextOrigin(".python-version"), **BACKENDS}
     assert (config.python, config.places) == ("3.12", places)
 
     project.write_text(f'{SETTINGS}python = "3.11"\n')

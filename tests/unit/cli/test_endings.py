@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.advice import make_change
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main, run
-from gpuinstall.cli.terminal import make_finding_with_hints
 from tests.lab.skips import needs_links
 
 A = Path("/a")
@@ -46,12 +44,6 @@ def test_os_error_is_reported_without_traceback(
     monkeypatch.setattr(main, "_run_command", fail)
     assert main.run_command_line(["plan"]) in {2, 4}
     assert f"error: {message}" in capsys.readouterr().err
-
-
-def test_suggested_command_omits_json_option(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
-    error = UsageError("not-confirmed", "", hint=make_change("--yes"))
-    assert make_finding_with_hints(error).fix == "gpuinstall env remove --yes"
 
 
 PATHS = "Check the path; if it is a URL, download it first"

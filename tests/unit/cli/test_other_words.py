@@ -15,7 +15,6 @@ COMMANDS = (ROOT / "tests/data/other_words.txt").read_text("utf-8").rstrip()
 
 @pytest.mark.parametrize(("line", "advice"), list(steps_of(COMMANDS)))
 def test_unknown_option_has_a_hint(line, advice, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", line.split()[1:])
     monkeypatch.setattr("gpuinstall.cli.commands.detect_shell", lambda: "sh")
     assert run_command_line(line.split()[2:]) == 2
     _, _, told = capsys.readouterr().err.partition("  do    ")

@@ -10,7 +10,7 @@ from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     find_environment_python,
-    find_lock,
+    has_lock,
 )
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_markers
@@ -38,7 +38,7 @@ def doctor_evidence(machine=None, torch=None, **parts):
     evidence = {
         "markers": read_markers(venv, machine),
         "python": find_environment_python(venv),
-        "lock": find_lock(venv),
+        "has_lock": has_lock(venv),
         "packages": holding(("torch", torch)) if torch else (),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,

@@ -78,7 +78,7 @@ def test_project_installed_from_another_directory_is_reported(tmp_path):
     (venv / "pylock.cpu.toml").write_text(lock, "utf-8", newline="")
     sha256 = hashlib.sha256(lock.encode()).hexdigest()
     Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1", "cpu", "0", {}).write(venv)
-    evidence = doctor_evidence(venv=venv, packages=installed_in(venv))
+    evidence = doctor_evidence(venv=venv, packages=installed_in(venv), folder=tmp_path)
 
     [found] = changed_by_hand(evidence)
     source = f'{{"url": "{(tmp_path / "lb").as_uri()}", "dir_info": {{}}}}'

@@ -204,10 +204,11 @@ def _find_unbuilt_packages(
     """Return the packages that are never built."""
     extensions = load_extensions().empty_pages
     session = index.session
-    by_request = session.sources.uv.only_binary - {":all:"}
-    if session.sourcing.only_binary:
+    uv = session.sources.uv
+    by_request = uv.only_binary - {":all:"}
+    if by_request < uv.only_binary:
         # For uv, no-binary would take precedence.
-        by_request |= session.sources.uv.no_binary
+        by_request |= uv.no_binary
     return index.names().union(
         index.find_unread_packages(),
         extensions,

@@ -32,10 +32,13 @@ from gpuinstall.lock.file.lock import (
     list_built_sources,
 )
 from gpuinstall.sources import Sources
-from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, BUILD_VARIABLES
+from gpuinstall.sources.uv_settings import (
+    BUILD_DEPENDENCIES,
+    BUILD_VARIABLES,
+    UvSettings,
+)
 
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
-WITH_SOURCES = "Remove only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
 COMPILE = "run python -m pip install --no-build-isolation"
 """The command that builds a package with the torch of the environment."""
 
@@ -167,16 +170,17 @@ def find_build_tools(packages: Packages) -> tuple[str, ...]:
     return tuple(tools)
 
 
-def create_no_wheel_error(package: object) -> NoBuildError:
+def create_no_wheel_error(package: object, settings: UvSettings) -> NoBuildError:
     """Return the error for a source build if only wheels are allowed."""
-    return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
+    message = f"{package} {NO_WHEEL}"
+    return NoBuildError("only-binary", message, hint=settings.build_hints)
 
 
-def check_wheels(builds: Iterable[SourceBuild]) -> None:
+def check_wheels(builds: Iterable[SourceBuild], settings: UvSettings) -> None:
     """Raise NoBuildError for an sdist of an index or an introduced package."""
     for build in builds:
         if build.source.kind is SourceKind.SDIST or build.is_introduced:
-            raise create_no_wheel_error(build)
+            raise create_no_wheel_error(build, settings)
 
 
 def report_builds(

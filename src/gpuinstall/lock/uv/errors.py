@@ -16,7 +16,7 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
+from gpuinstall.lock.uv.builds import NO_WHEEL
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.git import REFUSED
@@ -210,7 +210,7 @@ _REQUEST_ERRORS = (
         r"Wheels are required for `(?P<package>\S+)` because .* disabled for all packages",
         "only-binary",
         f"{{package}} {NO_WHEEL}",
-        (WITH_SOURCES,),
+        (),
         error=NoBuildError,
     ),
     _ErrorPattern(

@@ -348,9 +348,7 @@ def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -
         place = project.sources.uv.name_setting("exclude-newer")
         error.fixes = (f"Set {place} to a later date",)
     if "Wheels are required" in message:
-        for setting in project.sources.uv.settings:
-            if setting.key in {"no-build", "no-build-package"}:
-                error.fixes = (f"Change {setting.shown}, or request another version",)
+        error.fixes = project.sources.uv.build_hints or error.fixes
 
 
 def create_placeholder_wheel(name: str, version: int) -> Wheel:
@@ -458,7 +456,7 @@ class _Resolver:
         self.variables[_NO_SOURCES] = " ".join(sorted(project.without_sources))
         self.log = UvLog()
         self.has_placeholders = True
-        self.only_wheels = session.sourcing.only_binary
+        self.only_wheels = ":all:" in session.sources.uv.only_binary
         """Whether only packages requested by URL or path may be built."""
         self.addresses = [one for one in requirements if one.url]
         """Requirements with a URL or path whose metadata uv has not cached."""
@@ -564,7 +562,7 @@ class _Resolver:
         name = re.split(r"[ =]", package)[0]
         # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
-            raise create_no_wheel_error(package)
+            raise create_no_wheel_error(package, self.session.sources.uv)
         self.session.find_listed_sources().check_build(package, name)
         self.announce(package, name)
         self.add_torch(package, name)
@@ -593,7 +591,8 @@ class _Resolver:
             if needs_build(done.err):
                 setting = self.session.sources.folder_source_of(requirement.url or "")
                 if self.only_wheels and setting:
-                    raise create_no_wheel_error(f"{setting.value} in {setting.file}")
+                    place = f"{setting.value} in {setting.file}"
+                    raise create_no_wheel_error(place, self.session.sources.uv)
                 self.announce(located.path or located.text, requirement.name)
                 if requirement.has_name:
                     self.add_torch(located.text, requirement.name)

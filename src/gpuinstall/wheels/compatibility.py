@@ -228,7 +228,9 @@ def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
         chip = gpu.compute_capability
         for oldest, need in limits.items():
             if chip and chip < oldest and rules.kind == "cuda":
-                return Reason("no-code", f"does not support {gpu.label}: {need}")
+                return Reason(
+                    "no-code", f"does not support {gpu.label} ({chip.sm}): {need}"
+                )
     return None
 
 
@@ -263,14 +265,15 @@ def find_unsupported_gpus(
         sure = [one for one in lacking if not one.doubt]
         supporting = len(lacks) - len(lacking)
         total = len({*lacks, *map(library_stem, row.unread)})
+        name = f"{gpu.label} ({gpu.code_name})"
         if len(sure) * 2 > total:
-            certain[gpu.label] = sure[0].text
+            certain[name] = sure[0].text
         elif lacking and len(lacking) >= supporting:
             if supporting and all(one.doubt == _UNREAD for one in lacking):
                 is_unknown = True
                 continue
             other = "but its other libraries have code" if supporting else _UNREAD
-            possible[gpu.label] = f"{lacking[0].text}, {lacking[0].doubt or other}"
+            possible[name] = f"{lacking[0].text}, {lacking[0].doubt or other}"
     at_fault = certain or possible
     if not at_fault:
         return (_PARTLY_READ if is_unknown else None), False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
 from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,11 +91,9 @@ def hook_command(options: CommandOptions, tool: str) -> Outcome:
     if after != before:
         status = "removed" if options.remove else "written"
         _write_configuration(file, after, before)
-    if options.remove:
-        if tool == "pip" and _is_constraints_file(file.with_name(CONSTRAINTS_NAME)):
-            retry(file.with_name(CONSTRAINTS_NAME).unlink)
-        with suppress(OSError):  # the folder contains other files
-            file.parent.rmdir()
+    constraints = file.with_name(CONSTRAINTS_NAME)
+    if options.remove and tool == "pip" and _is_constraints_file(constraints):
+        retry(constraints.unlink)
     data = {
         "tool": tool,
         "path": str(file),

@@ -82,16 +82,6 @@ def test_commands_of_the_page_run(plain, comfy):
     assert einops(comfy) == ["einops-0.7.0.dist-info"]
 
 
-def test_pip_of_the_application_keeps_torch(plain, command, comfy):
-    assert comfy.exists()
-    command("install", "--into")
-    pip = ("-s", "-m", "pip", "install", "--no-index", "--find-links", WHEELS)
-    python = f"{PLACE}\\python_embeded\\python.exe"
-    done = plain.run(python, *pip, "torch!=2.15.0", cwd=PLACE)
-    assert done.status == 1, done.text
-    assert "(constraint) torch==2.15.0" in done.text
-
-
 def test_running_application_is_changed(plain, command, comfy):
     python = f"{PLACE}\\python_embeded\\python.exe"
     with plain.start(python, "-c", RUNNING, cwd=PLACE) as program:

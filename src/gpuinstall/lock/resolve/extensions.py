@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
+    Collection,
     Generator,
     Iterable,
     Iterator,
@@ -20,11 +21,11 @@ from itertools import groupby
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.advice import Hint, make_command
+from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import COMMAND_LINE, Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import ComputeCapability, parse_public_version
@@ -103,6 +104,9 @@ class ExtensionChoice(Value):
     silent: tuple[str, ...] = ()
     """The hosts of sources that could not be reached."""
 
+    nearest: tuple[Advice, ...] = ()
+    """The command for another build or Python for which a file exists."""
+
 
 class ExtensionChooser:
     """Selects a file for the builds, Python, and platform of a resolution."""
@@ -132,7 +136,7 @@ class ExtensionChooser:
         fit = None
         for pair in self._sort_by_preference(files):
             url = pair[0].wheel.url
-            mismatch = self._find_name_mismatch(*pair)
+            mismatch = self._find_name_mismatch(*pair, self._tags)
             if mismatch:
                 by_name.setdefault(url, Rejection(pair, mismatch))
                 continue
@@ -151,7 +155,37 @@ class ExtensionChooser:
         rejected = by_bytes | by_name | by_bytes
         if fit:
             rejected.pop(fit.wheel.url, None)
-        return ExtensionChoice(fit, tuple(rejected.values()))
+            return ExtensionChoice(fit, tuple(rejected.values()))
+        named = [by_name[url].candidate[0] for url in by_name.keys() - by_bytes]
+        # The other targets may have no file.
+        has_one_target = self._resolver_input.common is None
+        nearest = tuple(self._suggest_nearest(named)) if has_one_target else ()
+        return ExtensionChoice(None, tuple(rejected.values()), nearest=nearest)
+
+    def _suggest_nearest(self, files: Iterable[ExtensionFile]) -> Iterator[Advice]:
+        """Yield a command for the nearest build and Python with a file."""
+        own = self._resolver_input
+        wanted, request = own.lock_request, own.lock_request.request
+        typed = [one for one in request.requirements if one.origin == COMMAND_LINE]
+        torches = [one.written or one.text for one in typed if one.name == "torch"]
+        builds = wanted.catalog.builds_for(own.target.os, own.target.arch)
+        for python in dict.fromkeys((own.python, *builds[0].pythons)):
+            tags = {*own.target.tags(python)}
+            for build in builds:
+                if all(self._find_name_mismatch(one, build, tags) for one in files):
+                    continue
+                tag, torch = build.backend.tag, build.torch
+                other = wanted.with_request_changes(backend=tag)
+                is_of_target = tag == request.backend or not request.targets
+                if (
+                    is_of_target
+                    and other.choose_build(torch=torch, python=python).choice
+                ):
+                    backend = () if request.targets else ("--backend", tag)
+                    words = ("--python", python, *backend, f"torch=={torch}")
+                    note = "has a prebuilt wheel"
+                    yield make_change(*words, note=note, without=torches)
+                    return
 
     def _find_unsupported_gpu(self, extension: Extension) -> Reason | None:
         """Return the reason if no file of an extension supports a GPU."""
@@ -198,11 +232,13 @@ class ExtensionChooser:
                 for file in sorted(same_version, key=file_key):
                     yield file, build
 
-    def _find_name_mismatch(self, file: ExtensionFile, build: Build) -> Reason | None:
+    def _find_name_mismatch(
+        self, file: ExtensionFile, build: Build, tags: Collection[object]
+    ) -> Reason | None:
         """Return why the name of an extension file excludes a torch build."""
         wheel = file.wheel
         torch = build.torch
-        if wheel.tags.isdisjoint(self._tags):
+        if wheel.tags.isdisjoint(tags):
             return Reason(_OTHER_PLATFORM, f"is for {min(map(str, wheel.tags))}")
         major = (file.cuda or "").partition(".")[0]
         is_cuda_fine = not major or (build.toolkit and int(major) == build.toolkit[0])
@@ -533,7 +569,8 @@ def check_compilation(
         if needs_older_torch(known, build.torch):
             torch = f"torch<{CXX_20_SINCE}"
             words.append(f"with {torch}, because it uses C++17")
-    fixes: list[Hint] = [suggest_request_without(name, lock_request, torch)]
+    without = suggest_request_without(name, lock_request, torch)
+    fixes: list[Hint] = [*choice.nearest, without]
     if choice.silent:
         # Another requested package can require the extension.
         fixes = [f"Try again when {join_names(choice.silent)} is reachable"]

@@ -63,6 +63,7 @@ def test_pip_section_install_precedes_global():
 
 def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):
     monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     uv._query.cache_clear()
     locked = create_setting(
         Effect.KNOWN_INDEX, "locked package index", "https://x.example/simple", tmp_path

@@ -7,6 +7,7 @@ import pytest
 from gpuinstall.api import (
     Plan,
     Request,
+    Sourcing,
     choose,
     install,
     install_into,
@@ -15,6 +16,8 @@ from gpuinstall.api import (
     machine_from_options,
 )
 from gpuinstall.base.errors import UsageError
+from gpuinstall.project.folder import Settings
+from gpuinstall.project.run import open_project
 
 
 def test_api_accepts_string_as_one_requirement():
@@ -53,6 +56,13 @@ def test_plan_uses_requirements_of_the_requested_extra(tmp_path, monkeypatch):
 
     assert isinstance(plan, Plan)
     assert str(plan.choice.build.torch) == "2.7.1"
+
+
+def test_only_binary_of_the_api_forbids_builds(tmp_path):
+    request = Request(sourcing=Sourcing(only_binary=True))
+
+    with open_project(tmp_path, Settings(request=request)) as project:
+        assert project.sources.uv.only_binary == {":all:"}
 
 
 def test_unknown_extra_for_an_environment_is_rejected(tmp_path):

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
 
+_GIVEN = "Sourcing(only_binary=True)"
+"""The place of the setting, for API callers."""
+
 
 class Project(Value):
     """The files, sources, and machine of one command, read once."""
@@ -400,14 +403,18 @@ def _collect_source_settings(
 ) -> Iterator[SourceSetting | UvSetting]:
     """Yield the index settings of the user and the project."""
     pages = partial(create_setting, Effect.EXTENSIONS, "extension-sources")
-    for address in settings.request.sourcing.extension_sources:
+    given = settings.request.sourcing
+    for address in given.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
     yield from settings.typed_requirements.settings
     configured = contents.config.sourcing
     for address in configured.extension_sources:
         yield pages(address, folder / PROJECT)
-    if configured.only_binary:
-        yield UvSetting(ONLY_BINARY, True, Path(PROJECT))
+    yield from (
+        UvSetting(ONLY_BINARY, True, file)
+        for sourcing, file in ((given, Path(_GIVEN)), (configured, Path(PROJECT)))
+        if sourcing.only_binary
+    )
     for listed in group_files_by_path(settings.files, lock_folder).values():
         yield from listed.settings
     removed = set(map(normalize_name, settings.without))

@@ -272,8 +272,11 @@ def _check_released(existing: ExistingEnvironment, request: LockRequest) -> None
     if not version.is_prerelease and known_backend(version.local or CPU.tag):
         return
     python = str(existing.paths.find_interpreter())
-    texts = [one.text for one in request.request.requirements if one.name != "torch"]
-    fixes = [Advice(python, ("-I", "-m", "pip", "install", *texts), note="keeps torch")]
+    words = ["-I", "-m", "pip", "install"]
+    for one in request.request.requirements:
+        if one.name != "torch":
+            words += ["-e", one.url or ""] if one.editable else [one.text]
+    fixes = [Advice(python, tuple(words), note="keeps torch")]
     choice = request.outcome.choice
     if choice:
         release = f"torch=={choice.build.torch}"

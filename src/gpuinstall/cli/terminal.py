@@ -397,7 +397,9 @@ def _split_words(command: click.Command, words: Sequence[str]) -> list[_Part]:
     Raises:
         NoSuchOption: The command lacks an option.
     """
-    context = click.Context(command, **command.context_settings)
+    # The context inherits -h, because click makes a command's help option only once.
+    parent = click.get_current_context()
+    context = click.Context(command, parent, **command.context_settings)
     parser = command.make_parser(context)
     values, _, order = parser.parse_args([*words])
     parts = []

@@ -16,7 +16,8 @@ CPU = make_change("--backend", "cpu", note="selects the CPU build")
 def applied(hint, line):
     """Return a hint as it is printed by a command line."""
     words = shlex.split(line)
-    top = click.Context(main_command, info_name="gpuinstall", obj=words)
+    settings = main_command.context_settings
+    top = click.Context(main_command, info_name="gpuinstall", obj=words, **settings)
     command = load_command(words[0])
     with command.make_context(words[0], words[1:], top):
         return [*map(str, apply_hints([hint]))]

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.environments.environment import Marker
     from gpuinstall.install.state import ExistingEnvironment
+    from gpuinstall.lock.file.lock import Lock
 
 
 @define_command(
@@ -194,8 +196,6 @@ def _check_environment(
         MachineError: ``--require-gpu`` was given, and no GPU can be used.
     """
     from gpuinstall.install.state import check_libcuda, inspect_environment
-    from gpuinstall.lock.file.fit import CompatibleLock, check_lock
-    from gpuinstall.wheels.learned.store import load_extended_catalog
 
     venv = paths.venv
     if options.require_gpu:
@@ -208,14 +208,9 @@ def _check_environment(
     existing.check_unchanged()
     # Without a GPU, every build runs on the CPU. Warn unless --require-gpu is given.
     if existing.lock and machine.gpus:
-        request = Request(backend=marker.backend, python=marker.python)
-        verdict = check_lock(existing.lock, machine, request, load_extended_catalog())
-        if not isinstance(verdict, CompatibleLock):
-            raise LockError(
-                "lock-does-not-fit",
-                f"{venv} does not fit this machine: {verdict.reason.message}",
-                hint=make_command("sync"),
-            )
+        misfit = describe_misfit(venv, existing.lock, marker, machine)
+        if misfit:
+            raise LockError("lock-does-not-fit", misfit, hint=make_command("sync"))
     elif existing.lock and known_backend(marker.backend) != CPU:
         torch = existing.lock.versions["torch"]
         cause = _explain_unusable_gpus(machine)
@@ -227,6 +222,18 @@ def _check_environment(
             "this environment has not been verified on a GPU yet", make_command("sync")
         )
     return existing
+
+
+def describe_misfit(venv: Path, lock: Lock, marker: Marker, machine: Machine) -> str:
+    """Return why an environment does not fit a machine with GPUs, or ""."""
+    from gpuinstall.lock.file.fit import CompatibleLock, check_lock
+    from gpuinstall.wheels.learned.store import load_extended_catalog
+
+    request = Request(backend=marker.backend, python=marker.python)
+    verdict = check_lock(lock, machine, request, load_extended_catalog())
+    if isinstance(verdict, CompatibleLock):
+        return ""
+    return f"{venv} does not fit this machine: {verdict.reason.message}"
 
 
 def _check_projects(existing: ExistingEnvironment, reporter: Reporter) -> None:

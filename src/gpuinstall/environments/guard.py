@@ -58,7 +58,10 @@ def format_constraints(
         missing: The other members.
         backend: The tag of the build, for messages about members without a release.
     """
-    lines = [f"{name}=={version}" for name, version in versions.items()]
+    lines = []
+    for name, version in versions.items():
+        # pip prints a constraint's clauses in a conflict, but not its file.
+        lines += [f"{name}=={version}", f"{name}!=0+pinned.by.gpuinstall"]
     for member in missing:
         if member.address:
             digest = f"#sha256={member.sha256}" if member.sha256 else ""

@@ -29,7 +29,9 @@ def test_torch_family_is_constrained_to_installed_build():
     lines = format_constraints(VERSIONS, beside, "cu126")
     assert lines == [
         "torch==2.14.1+cu126",
+        "torch!=0+pinned.by.gpuinstall",
         "triton==3.8.0",
+        "triton!=0+pinned.by.gpuinstall",
         f"torchvision @ {WHEEL}#sha256={'ab' * 32}",
         "torchaudio==2.11.0",
         "torchcodec @ https://index.example/whl/cu126/torchcodec-1.whl",

@@ -130,7 +130,9 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
         terminal.print_line(f"This rules out {titles}.")
         return
     terminal.print_line()
-    terminal.print_line("If the message is from another environment (add --venv DIR) or machine:")
+    terminal.print_line(
+        "If the message is from another environment (add --venv DIR) or machine:"
+    )
     for one in refuted:
         command = format_hint(make_command("explain", one.id))
         terminal.print_line(f"   {one.title} [{one.id}]: {command}")

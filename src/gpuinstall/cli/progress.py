@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from io import StringIO
 from threading import RLock
@@ -16,8 +15,6 @@ tqdm.monitor_interval = 0
 
 BAR_INTERVAL_S = 0.1
 """Seconds between two updates of a progress bar."""
-RATE_S = 15.0
-"""Seconds over which the rate and the time left are averaged."""
 _BAR_FORMAT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _BAR_FORMAT_WITHOUT_SIZE = "{n_fmt}B · {rate_fmt}"
 
@@ -48,8 +45,6 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
         if stream:
             text = f"{label:<11} {{bar:20}} {text}" if total else f"{label:<11} {text}"
         self._report = None if stream else report
-        self._samples = deque([(0.0, 0.0)])
-        """The elapsed seconds and the bytes, for RATE_S seconds."""
         super().__init__(
             total=total,
             unit="B",
@@ -63,21 +58,8 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             delay=BAR_INTERVAL_S if stream else seconds,
         )
 
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        """The values of the bar's format, with the averaged rate."""
-        values = dict(super().format_dict)
-        began, count = self._samples[0]
-        seconds = values["elapsed"] - began
-        values["rate"] = (values["n"] - count) / seconds if seconds > 0 else None
-        return values
-
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
         """Draw the progress bar, or report the transferred bytes."""
-        elapsed = self.format_dict["elapsed"]
-        self._samples.append((elapsed, self.n))
-        while self._samples[1][0] < elapsed - RATE_S:
-            self._samples.popleft()
         if self._report is None:
             return super().display(msg, pos)
         # tqdm displays "" to clear a finished bar.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import textwrap
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.advice import Hint
     from gpuinstall.base.finding import Finding
-
-LINE_WIDTH = 80
-"""Width of lines that end with a time."""
-
-_COMMAND_LABELS = {"PATH", "Ready", "First", "Undo"}
-"""Labels of lines with a command, which must stay on one line."""
 
 LINE_INTERVAL_S = 10.0
 """Seconds between two progress lines in a log."""
@@ -110,8 +103,7 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        text = _wrap_text(sanitize(text), head, self.out)
-        self.print_block(self._style_head(head, self.out, style) + text)
+        self.print_block(self._style_head(head, self.out, style) + sanitize(text))
 
     def print_block(self, text: str) -> None:
         """Print text unchanged for another program, with one line break."""
@@ -203,8 +195,7 @@ class Terminal(Reporter, Value):
             return
         text = sanitize(text)
         if seconds is not None:
-            # Align the ends of all times.
-            text += f"{format_duration(seconds):>{max(9, LINE_WIDTH - 12 - len(text))}}"
+            text += f"   {format_duration(seconds)}"
         self._show(f" {text}", head=f"{label:<11}")
 
     def wait(self, text: str) -> None:
@@ -304,7 +295,6 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        text = _wrap_text(text, head, self.err)
         text = f"{self._style_head(head, self.err, style)}{text}\n"
         # The first bar clears and redraws all of them.
         bars: AbstractContextManager[None] = nullcontext()
@@ -323,32 +313,6 @@ CURRENT_TERMINAL = ContextVar[Terminal | None]("CURRENT_TERMINAL", default=None)
 def _supports_bars(stream: TextIO) -> bool:
     """Return whether a stream is a terminal that supports progress bars."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _wrap_text(text: str, head: str, stream: TextIO) -> str:
-    """Wrap the text of a line between words, if it is printed on a terminal.
-
-    Args:
-        text: The text after the head.
-        head: The start of the line. Lines with a command are not wrapped.
-        stream: The stream of the line.
-    """
-    if not stream.isatty() or head.strip() in _COMMAND_LABELS:
-        return text
-    try:
-        width = os.get_terminal_size(stream.fileno()).columns
-    except OSError:
-        return text
-    indent = len(head) + len(text) - len(text.lstrip())
-    lines = textwrap.wrap(
-        text,
-        max(width, 40),
-        initial_indent=" " * len(head),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join(lines)[len(head) :] if lines else text
 
 
 def _get_first_line(word: str) -> str:

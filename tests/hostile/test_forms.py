@@ -169,6 +169,11 @@ def test_project_sources_are_reported_in_every_file_format(
     option, files = PLACES[form]
     check(attempt, files, option)
 
+    secret = f"{HOST}/${{HF_TOKEN}}"
+    sent = {name: str(text).replace(HOST, secret) for name, text in files.items()}
+    outcome = attempt(sent, option)
+    assert outcome.is_refused or "HF_TOKEN" not in outcome.handed_on, outcome
+
 
 @pytest.mark.parametrize("codec", ["utf-16", "utf-32", "utf-8-sig", "latin-1"])
 def test_sources_are_reported_in_every_encoding(attempt: Try, codec: str) -> None:

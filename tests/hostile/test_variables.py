@@ -20,7 +20,6 @@ VALUE = "s3cret"
 VARIABLES = "-".join(f"${{{name}}}" for name in NAMES)
 WHEEL = f"HOST/{VARIABLES}/filelock-9.0-py3-none-any.whl"
 SDIST = f"HOST/{VARIABLES}/filelock-9.0.tar.gz"
-PAGE = f"HOST/{VARIABLES}/simple"
 BY_URL = f"filelock @ {WHEEL}"
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
 WITH_LIB = PROJECT.replace('"torch"', '"torch", "lib"')
@@ -40,101 +39,16 @@ LOCKED = {
     "subdirectory": f'archive = {{ url = "HOST/filelock-9.0.zip", subdirectory = "{VARIABLES}", {HASHES} }}',
     "login": f'archive = {{ url = "{SDIST.replace("://", "://${HF_TOKEN}@")}", {HASHES} }}',
 }
-RECORDED = {
-    "inputs": f"inputs = ['torch', '{BY_URL}']",
-    "constraints": f"inputs = ['torch']\nconstraints = ['{BY_URL}']",
-    "files": f"inputs = ['torch']\n[tool.gpuinstall.requirements-files]\n'in.txt' = ['{BY_URL}']",
-}
-
-LISTS = (
-    "constraint-dependencies",
-    "override-dependencies",
-    "build-constraint-dependencies",
-    "dev-dependencies",
-    "find-links",
-    "extra-index-url",
-)
-TEXTS = (
-    "index-url",
-    "python-install-mirror",
-    "pypy-install-mirror",
-    "python-downloads-json-url",
-    "publish-url",
-    "check-url",
-    "torch-backend",
-    "exclude-newer",
-    "cache-dir",
-)
-UV_TABLES = {
-    "index": f'index = [{{ url = "{PAGE}" }}]',
-    "default index": f'index = [{{ url = "{PAGE}", default = true }}]',
-    "flat index": f'index = [{{ url = "{PAGE}", format = "flat" }}]',
-    "dependency-metadata": f'dependency-metadata = [{{ name = "filelock", requires-dist = ["{BY_URL}"] }}]',
-    "extra-build-dependencies": f'extra-build-dependencies = {{ torch = ["{BY_URL}"] }}',
-    "pip": f'pip = {{ extra-index-url = ["{PAGE}"], find-links = ["{PAGE}"] }}',
-    "source by url": f'sources = {{ torch = {{ url = "{WHEEL}" }} }}',
-    "source by git": f'sources = {{ torch = {{ git = "HOST/{VARIABLES}" }} }}',
-    "source by path": f'sources = {{ torch = {{ path = "./{VARIABLES}" }} }}',
-    "override without a name": f'override-dependencies = ["{WHEEL}"]',
-}
-KEYS = {
-    **{key: f"{key} = ['{PAGE if key in LISTS[4:] else BY_URL}']" for key in LISTS},
-    **{key: f"{key} = '{PAGE}'" for key in TEXTS},
-    **UV_TABLES,
-}
 FILES = {
     "requirement": {"requirements.txt": f"torch\n{BY_URL}\n"},
-    "requirement without a name": {"requirements.txt": f"torch\n{WHEEL}\n"},
-    "requirement with a login": {
-        "requirements.txt": f"torch\n{BY_URL}\n".replace("://", "://${HF_TOKEN}@")
+    "recorded input": {
+        LOCK: f"{HEAD}packages = []\n[tool.gpuinstall]\ninputs = ['torch', '{BY_URL}']\n"
     },
-    "repository": {"requirements.txt": f"torch\ngit+HOST/{VARIABLES}/x\n"},
-    "revision": {"requirements.txt": f"torch\nx @ git+HOST/x@{VARIABLES}\n"},
-    "editable path": {"requirements.txt": f"torch\n-e ./{VARIABLES}\n"},
-    "constraint": {
-        "requirements.txt": "torch\n-c in.txt\n",
-        "in.txt": f"{BY_URL}\n",
-    },
-    "option": {"requirements.txt": f"torch\n--extra-index-url {PAGE}\n-f {PAGE}\n"},
-    "index option": {"requirements.txt": f"torch\n-i {PAGE}\n"},
-    "environment.yml": {
-        "environment.yml": f'dependencies:\n- pip:\n  - torch\n  - "{BY_URL}"\n'
-    },
-    "project": {"pyproject.toml": PROJECT.replace("torch", f'torch", "{BY_URL}')},
-    "extra": {
-        "pyproject.toml": f"{PROJECT}[project.optional-dependencies]\na = ['{BY_URL}']\n"
-    },
-    "group": {"pyproject.toml": f"{PROJECT}[dependency-groups]\ndev = ['{BY_URL}']\n"},
-    "build requirement": {
-        "requirements.txt": "torch\n./lib\n",
-        "lib/pyproject.toml": f"{PROJECT}[build-system]\nrequires = ['{BY_URL}']\n",
-    },
-    "Poetry": {
-        "pyproject.toml": f"[tool.poetry.dependencies]\ntorch = '*'\nfilelock = {{ url = '{WHEEL}' }}\n"
-    },
-    "Poetry's repository": {
-        "pyproject.toml": f"[tool.poetry.dependencies]\ntorch = '*'\nfilelock = {{ git = 'HOST/{VARIABLES}' }}\n"
-    },
-    "torch index": {
-        "pyproject.toml": f"{PROJECT}[tool.gpuinstall]\ntorch-index = '{PAGE}'\n"
-    },
-    **{
-        f"uv: {key}": {"pyproject.toml": f"{PROJECT}[tool.uv]\n{text}\n"}
-        for key, text in KEYS.items()
-    },
-    **{
-        f"uv.toml: {key}": {"requirements.txt": "torch\n", "uv.toml": f"{text}\n"}
-        for key, text in KEYS.items()
-        if not key.startswith("source")
+    "override without a name": {
+        "pyproject.toml": f"{PROJECT}[tool.uv]\noverride-dependencies = ['{WHEEL}']\n"
     },
 }
-for name, entry in RECORDED.items():
-    FILES[f"recorded {name}"] = {
-        LOCK: f"{HEAD}packages = []\n[tool.gpuinstall]\n{entry}\n"
-    }
-
-
-QUICK = {"requirement", "recorded inputs", "uv: override without a name"}
+"""Folders with a URL (test_forms.py reads every format)."""
 
 
 def write(folder: Path, files: dict[str, str], url: str) -> None:
@@ -164,7 +78,7 @@ def check(here: Workshop, tracker: Host, commands: Sequence[str]) -> None:
     assert [one.path for one in tracker.log] == []
 
 
-@pytest.mark.parametrize("form", mostly_heavy(FILES, QUICK))
+@pytest.mark.parametrize("form", FILES)
 def test_urls_of_folders_send_no_variable(here, tracker, form):
     write(here.folder, FILES[form], tracker.url)
 
@@ -260,15 +174,12 @@ def serve_files(files: dict[str, bytes], ranges: str) -> Host:
     return Host("files", respond)
 
 
-@pytest.mark.parametrize("ranges", ["bytes", "none"])
 @pytest.mark.parametrize(
-    ("form", "place"),
-    [*((form, "requirement") for form in REMOTE_FILES)]
-    + [("wheel", place) for place in PLACES if place != "requirement"],
+    ("form", "place", "ranges"),
+    [*((form, "requirement", "bytes") for form in REMOTE_FILES)]
+    + [("wheel", place, "none") for place in PLACES],
 )
-def test_metadata_of_urls_sends_no_variable(
-    here: Workshop, form: str, place: str, ranges: str
-) -> None:
+def test_metadata_of_urls_sends_no_variable(here, form, place, ranges):
     name, members = REMOTE_FILES[form]
     files: dict[str, bytes] = {}
     host = serve_files(files, ranges)

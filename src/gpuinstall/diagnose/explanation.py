@@ -27,6 +27,8 @@ from gpuinstall.wheels.needs import load_libraries
 
 CONFIRMED = 0.95
 """The minimum weight of a cause that this machine confirms."""
+COMMON_CUDA = 12
+"""The CUDA major version of most programs that do not state theirs."""
 _GPU = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
@@ -134,12 +136,10 @@ def library_placeholders(
     if row is None:
         return {}
     cuda = values.get("cuda-major") or known.get("cuda", "").partition(".")[0]
-    major = libraries.cuda(library) or int(cuda or 0)
-    package = row.package_for(major or None)
-    key = "package" if package else "package-per-cuda"
-    package = package or row.package.format(cuda="N")
+    major = libraries.cuda(library) or int(cuda or COMMON_CUDA)
+    package = row.package_for(major) or ""
     version = re.search(r"cudnn\w*(?:\.so\.|64_)(\d)", library)
-    return {key: f"'{package}=={version[1]}.*'" if version else package}
+    return {"package": f"'{package}=={version[1]}.*'" if version else package}
 
 
 def _is_elsewhere(conditions: Conditions, reading: LocalReading) -> bool:

@@ -33,7 +33,7 @@ FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values(
 PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 TOLD = {name for row in load_conditions() for name in row.fills}
-TOLD |= {"package", "package-per-cuda", "probe"}
+TOLD |= {"package", "probe"}
 TOLD |= {"gpu-variable", "supported-gpus", "other-gpus"}
 """Values from a text or machine, without which a line is omitted."""
 KEYS = {

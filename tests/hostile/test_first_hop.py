@@ -150,22 +150,6 @@ def test_redirect_of_a_repository_is_refused(wary, other):
     assert other.log == []
 
 
-@pytest.mark.heavy
-def test_redirect_of_a_file_is_followed(wary, other):
-    first = Host(
-        "redirecting",
-        lambda path, _: Answer(status=302, headers={"Location": f"{other.url}{path}"}),
-    )
-    one = wary(f"{first.url}/")
-    line = f"torch\nx @ {first.url}/x-1.0-py3-none-any.whl\n"
-    one.write("requirements.txt", line)
-
-    one.run("install")
-    first.close()
-
-    assert other.log, "docs/trust.md says that uv cannot be told to refuse it"
-
-
 def test_sync_refuses_submodule_outside_the_list(wary, trusted, other, tmp_path):
     address = f"{other.url}/sub/.git"
     commit(tmp_path / "trusted" / "tool", FILES, submodule(address))

@@ -8,7 +8,6 @@ import pytest
 import tomli
 
 from gpuinstall.base import process, uv
-from tests.lab.cases import mostly_heavy
 from tests.lab.wheels import make_wheel
 
 
@@ -88,7 +87,6 @@ FILES = {
         """viewer = {{ index = "corp", marker = "sys_platform != 'linux'" }}""",
     ),
 }
-QUICK = {"alternatives"}
 COMPARED = {"torch", "painter", "viewer", "studio"}
 
 
@@ -137,7 +135,8 @@ def locked(project, target):
     return {one["name"]: one["version"].partition("+")[0] for one in packages}
 
 
-@pytest.mark.parametrize("name", mostly_heavy(FILES, QUICK))
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", FILES)
 def test_plan_and_lock_evaluate_markers_as_uv(project, stand_in, name):
     lines = FILES[name]
     tables = ""

@@ -199,8 +199,9 @@ def test_environment_on_a_mount_is_used(project, tmp_path, place):
         assert installed(container) == "2.0"
 
 
+@pytest.mark.heavy
 @pytest.mark.root
-@pytest.mark.parametrize("place", mostly_heavy(PLACES, {empty_volume}))
+@pytest.mark.parametrize("place", PLACES)
 def test_environment_on_a_mount_is_rebuilt(project, tmp_path, place):
     with place(project, tmp_path) as container:
         venv = container.folder / ".venv"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import SourceKind, parse_source
 
 ADDRESSES = {
@@ -54,11 +53,3 @@ def test_file_url_is_absolute(tmp_path):
     (tmp_path / "a").mkdir()
     assert parse_source("file:a/x", tmp_path).location.path == "/a/x"
     assert parse_source("file:///x%20y", tmp_path).location.path == "/x y"
-
-
-@pytest.mark.parametrize(
-    "address", ["https://h.example/${HOME}/x.whl", "./${HOME}", "git+${URL}"]
-)
-def test_expandable_variable_is_rejected(address):
-    with pytest.raises(UsageError, match="would expand its variable"):
-        parse_source(address)

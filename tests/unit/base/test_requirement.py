@@ -64,13 +64,6 @@ def test_requirement_name_is_read_from_url():
         assert parse_requirement(one.text) == one
 
 
-@pytest.mark.parametrize(
-    "text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"]
-)
-def test_plain_requirements_have_no_url(text):
-    assert parse_requirement(text).url is None
-
-
 def test_extras_and_markers_of_urls_are_kept():
     asked = parse_requirement("./lib[a,b] ; sys_platform == 'linux'")
     assert asked.extras == ("a", "b")

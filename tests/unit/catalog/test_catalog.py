@@ -16,7 +16,6 @@ from gpuinstall.catalog.data_files import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import load_gpus, load_products
 from gpuinstall.machine.nvidia.code import split_code
-from tests import frozen
 from tests.frozen import read_frozen
 
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")
@@ -197,24 +196,6 @@ def test_contradicting_row_is_an_error_of_its_file(old, new, error):
         return changed if name == "builds.toml" else read_data(name)
 
     assert f"builds.toml: {error}" in [*find_errors(read)]
-
-
-def test_later_release_is_not_in_the_frozen_catalog(monkeypatch):
-    def read(name):
-        table = read_data(name)
-        if name != "builds.toml":
-            return table
-        later = {**table["releases"][-1], "torch": "2.99.0"}
-        build = {**table["builds"][-1], "torch": "2.99.0"}
-        return {
-            **table,
-            "releases": [*table["releases"], later],
-            "builds": [*table["builds"], build],
-        }
-
-    monkeypatch.setattr(frozen, "shipped", read)
-    before = frozen.read_frozen("builds.toml")
-    assert frozen.read_frozen.__wrapped__("builds.toml") == before
 
 
 def test_every_release_has_builds_for_each_system():

@@ -55,13 +55,6 @@ def test_plan_reason_mentions_what_excludes_newer_torch(request_, message):
     assert (reason and reason.message) == message
 
 
-def test_plan_without_lock_is_unchanged():
-    request = Request(("torch",))
-    assert choose_locked_torch(MACHINE, request, frozen_catalog()) == choose(
-        MACHINE, request, frozen_catalog()
-    )
-
-
 @pytest.mark.parametrize(
     ("gpu", "driver", "request_", "selectable"),
     [

@@ -11,7 +11,6 @@ from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.machine.nvidia.code import split_code
 from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
@@ -89,35 +88,3 @@ def test_reason_mentions_driver_only_if_newer_driver_helps(code, helps):
 
     assert len(named) > 10
     assert false == []
-
-
-def test_newest_known_torch_is_newest_in_catalog():
-    named = [
-        answer
-        for answer in saying("newest-torch")
-        if answer[2].reasons[0].message.endswith("known torch")
-    ]
-
-    assert len(named) > 10
-    for asked, _, plan in named:
-        known = frozen_catalog().builds_for(asked.os, asked.arch)
-        assert torch(plan) == max(build.torch for build in known if not build.absent)
-
-
-def test_reported_missing_gpu_code_is_absent_from_build():
-    for asked, _, plan in saying("newest-but-no-code"):
-        name = plan.reasons[0].message.split("; ")[1].split(":")[0]
-        build = next(
-            each
-            for each in frozen_catalog().builds_for(asked.os, asked.arch)
-            if each.name == name
-        )
-        chips = [gpu.compute_capability for gpu in asked.gpus if gpu.compute_capability]
-        majors = {code.capability.major for code in split_code(build.code)[0]}
-        lowest = min(code.capability for code in split_code(build.code)[0])
-        assert any(
-            chip < lowest
-            or chip.major not in majors
-            or chip in frozen_catalog().drivers.tegra
-            for chip in chips
-        )

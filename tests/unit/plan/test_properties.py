@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gpuinstall.api import choose
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan.candidates import evaluate_build
@@ -90,10 +89,3 @@ def test_rejected_plan_has_reason_and_fix(point):
     assert (plan.status == "refused") == is_refused == (plan.exit_code in {3, 8})
     assert plan.reasons
     assert plan.fix or not is_refused
-
-
-def test_driver_branch_is_a_valid_version():
-    there = machine("RTX 5090", driver="570")
-
-    assert choose(there, Request(), CATALOG).status == "ok"
-    assert str(DriverVersion.parse("570")) == "570"

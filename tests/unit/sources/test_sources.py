@@ -4,7 +4,6 @@ from itertools import product
 
 import pytest
 
-from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
@@ -217,26 +216,6 @@ def test_credentials_are_passed_only_in_uv_environment(environ, tmp_path):
         "https://index.example/simple",
     )
     assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
-
-
-def test_uv_gets_only_one_default_index(read, environ):
-    environ |= {
-        "UV_INDEX": "https://extra.example/simple",
-        "PIP_EXTRA_INDEX_URL": "https://more.example/simple",
-    }
-    sources = read()
-    assert sources.extra_indexes == (
-        "https://extra.example/simple",
-        "https://more.example/simple",
-    )
-    variables = uv.environment(
-        environ, sources.credentials.uv_variables(sources.default_index)
-    )
-    assert {name for name in variables if name.startswith(("UV_", "PIP_INDEX"))} == {
-        "UV_NO_CONFIG",
-        "UV_PREVIEW_FEATURES",
-        "UV_PYTHON_DOWNLOADS",
-    }
 
 
 CHOICES = {

@@ -308,40 +308,11 @@ def test_untrusted_folder_must_not_select_a_later_date(read):
     assert read(later, **{TRUST_FOLDER: "0"}).uv.exclude_newer == "2026-02-01"
 
 
-ADDRESS = "http://h.example/x-${GIT_AUTHOR_EMAIL}-/filelock-9-py3-none-any.whl"
-EXPANDED = (
-    f'override-dependencies = ["filelock @ {ADDRESS}"]',
-    f'override-dependencies = ["{ADDRESS}"]',
-    f'override-dependencies = [{{ package = {{ name = "a" }}, dependencies = ["filelock @ {ADDRESS}"] }}]',
-    f'constraint-dependencies = ["filelock @ {ADDRESS}"]',
-    f'build-constraint-dependencies = ["filelock @ {ADDRESS}"]',
-    f'build-constraint-dependencies = [{{ requirement = "filelock @ {ADDRESS}", hashes = [] }}]',
-    f'extra-build-dependencies = {{ a = ["filelock @ {ADDRESS}"] }}',
-    f'dependency-metadata = [{{ name = "a", requires-dist = ["filelock @ {ADDRESS}"] }}]',
-    'find-links = ["http://h.example/${GIT_AUTHOR_EMAIL}/"]',
-    'index-url = "http://h.example/${GIT_AUTHOR_EMAIL}/"',
-)
-
-
-@pytest.mark.parametrize("text", EXPANDED)
-def test_variable_in_a_folder_address_is_refused(read, text):
-    with pytest.raises(UsageError):
-        read(text)
-
-
 def test_no_index_keeps_the_hosts_of_locked_files(read):
     row = '[[index]]\nurl = "https://a.example/simple"\ndefault = true\n'
     sources = apply_no_index(read(f"no-index = true\n{row}"))
     assert "https://a.example/simple" in sources.places
     assert sources.default_index != "https://a.example/simple"
-
-
-def test_lock_records_no_login(read):
-    sources = read(
-        'constraint-dependencies = ["a @ https://me:s3cret@h.example/a.whl"]'
-    )
-    recorded = 'constraint-dependencies ["a @ https://h.example/a.whl"]'
-    assert format_recorded_sources(sources.uv.settings) == (recorded,)
 
 
 def test_lock_records_passed_keys_of_the_folder(read):

@@ -10,7 +10,7 @@ import tomli_w
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.check import check_locks
+from gpuinstall.lock.check import CheckedProject, check_locks
 from gpuinstall.lock.file.folder import read_folder_locks
 from gpuinstall.lock.file.lock import add_seal
 from tests.frozen import frozen_catalog
@@ -166,14 +166,13 @@ def reasons(folder, document):
     try:
         checked = check_locks(
             read_folder_locks(folder),
-            Request(("torch==2.14.1", "numpy")),
-            frozen_catalog(),
+            CheckedProject(
+                Request(("torch==2.14.1", "numpy")),
+                frozen_catalog(),
+                for_lock=lambda _lock, wanted: wanted.request,
+            ),
             targets=(),
             session=None,
-            gate=None,
-            has_others=True,
-            for_lock=lambda _lock, _machine, request: request,
-            same=False,
         )
     except LockError as error:
         return [error.code]

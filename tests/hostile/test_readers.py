@@ -26,6 +26,7 @@ from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.declaration import declare_project, read_inputs
 from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.lock.request.pyproject import ProjectFile
+from gpuinstall.plan.values import PlanInput
 from gpuinstall.sources.configuration import (
     convert_pip_options,
     parse_pip_options,
@@ -199,9 +200,8 @@ def _lock(text):
     lock = parse("pylock.cu126.toml", text)
     target = Target("cu126")
     lock.is_sealed  # noqa: B018  reading it is the test
-    check_lock(
-        lock, create_target_machine(target, glibc=GLIBC), Request(), frozen_catalog()
-    )
+    machine = create_target_machine(target, glibc=GLIBC)
+    check_lock(lock, PlanInput(machine, Request(), frozen_catalog()))
 
 
 def _written(path, read):

@@ -41,6 +41,7 @@ from gpuinstall.lock.file.folder import FolderLocks, read_folder_locks, read_loc
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.declaration import read_declaration
 from gpuinstall.machine.probe import read_machine
+from gpuinstall.plan.values import PlanInput
 from gpuinstall.sources import OFFICIAL, read_sources
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.requirements_file import join_files
@@ -133,9 +134,8 @@ def _dockerfile(options: CommandOptions) -> Outcome:
 def _uv(options: CommandOptions) -> Outcome:
     """Write tables for pyproject.toml, with one group per backend."""
     locks = _read_locks(options, takes_several=True)
-    machine, request, catalog = read_machine(), Request(()), load_catalog()
-    verdicts = [check_lock(lock, machine, request, catalog) for lock in locks]
-    best = find_best_lock(verdicts, machine, request, catalog)
+    wanted = PlanInput(read_machine(), Request(()), load_catalog())
+    best = find_best_lock([check_lock(lock, wanted) for lock in locks], wanted)
     # The lock file for this machine is the default.
     locks.sort(key=lambda lock: best is None or lock is not best.lock)
     configured = read_config(Path.cwd()).sourcing.torch_index

@@ -56,7 +56,13 @@ from gpuinstall.install.state import (
     check_libcuda,
 )
 from gpuinstall.lock.file.fit import list_rejected_locks
-from gpuinstall.lock.file.lock import BUILD_FILES, Lock, Record, compare_requests
+from gpuinstall.lock.file.lock import (
+    BUILD_FILES,
+    Lock,
+    Record,
+    compare_requests,
+    format_pinning,
+)
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
@@ -277,7 +283,7 @@ def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
     torch = f"torch {lock.versions['torch']}"
     packages = format_count(len(lock.pylock.packages), "package")
     file = display_path(result.paths.folder / lock.name)
-    yield "Lock", f"{file}: {torch}, {packages}, {lock.pinning_description}{unchanged}"
+    yield "Lock", f"{file}: {torch}, {packages}, {format_pinning(lock)}{unchanged}"
     if result.rollback:
         yield "Undo", make_undo_command(result.paths, "until the next change")
     cost = "already up to date"

@@ -11,7 +11,6 @@ import click
 from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
@@ -21,8 +20,13 @@ from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOpti
 from gpuinstall.cli.outcome import Outcome, Row, define_command
 from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 from gpuinstall.install.environment_lock import lock_files_mutex
-from gpuinstall.lock.check import check_locks
-from gpuinstall.lock.file.lock import Lock, find_different_versions, format_versions
+from gpuinstall.lock.check import CheckedProject, check_locks
+from gpuinstall.lock.file.lock import (
+    Lock,
+    find_different_versions,
+    format_pinning,
+    format_versions,
+)
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds, check_hosts
 from gpuinstall.lock.uv.fetch import download
@@ -145,7 +149,7 @@ def _write_locks(
     for written in locks:
         packages = format_count(len(written.lock.pylock.packages), "package")
         status = "not written" if written.status == "stale" else written.status
-        text = f"{packages}, {written.lock.pinning_description} ({status})"
+        text = f"{packages}, {format_pinning(written.lock)} ({status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
     if len(made) > 1 or project.settings.machine:
         rows += _generate_support_rows(made, project.catalog)
@@ -205,23 +209,23 @@ def check_command(options: CommandOptions) -> Outcome:
         locks = project.contents.locks
         catalog = add_locked_builds(project.catalog, locks.valid, project.open_session)
 
-        def make_request_for_lock(
-            lock: Lock, machine: Machine, request: Request
-        ) -> Request:
+        def make_request_for_lock(lock: Lock, wanted: LockRequest) -> Request:
             kept = lock.record.selected_extras
-            wanted = LockRequest(machine, request, catalog)
             return select_extras(project, wanted, kept=kept, quiet=True)
 
+        configured = project.contents.config.targets
         checked = check_locks(
             locks,
-            read_request(project),
-            catalog,
-            options.targets or project.contents.config.targets,
+            CheckedProject(
+                read_request(project),
+                catalog,
+                make_request_for_lock,
+                targets=() if options.targets else configured,
+                gate=project.lock_gate,
+                same=options.same,
+            ),
+            options.targets or configured,
             None if options.offline else session,
-            gate=project.lock_gate,
-            has_others=bool(options.targets),
-            same=options.same,
-            for_lock=make_request_for_lock,
         )
     rows: list[Row] = []
     errors = []

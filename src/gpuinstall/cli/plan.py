@@ -26,6 +26,7 @@ from gpuinstall.plan.alternatives import (
     find_minimum_cuda,
     find_newer_torch,
 )
+from gpuinstall.plan.values import PlanInput
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
@@ -98,10 +99,10 @@ def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason |
     from gpuinstall.project.targets import make_environment_request
 
     request = make_environment_request(project, request, quiet=True)
-    wanted = project.machine, request, project.catalog
+    wanted = PlanInput(project.machine, request, project.catalog)
     gate = project.lock_gate
     kept = find_best_lock(
-        [check_lock(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted
+        [check_lock(lock, wanted, gate=gate, exact=True) for lock in locks], wanted
     )
     if kept is None or kept.choice.build.name == plan.choice.build.name:
         return None

@@ -227,10 +227,12 @@ def _check_environment(
 def describe_misfit(venv: Path, lock: Lock, marker: Marker, machine: Machine) -> str:
     """Return why an environment does not fit a machine with GPUs, or ""."""
     from gpuinstall.lock.file.fit import CompatibleLock, check_lock
+    from gpuinstall.plan.values import PlanInput
     from gpuinstall.wheels.learned.store import load_extended_catalog
 
     request = Request(backend=marker.backend, python=marker.python)
-    verdict = check_lock(lock, machine, request, load_extended_catalog())
+    wanted = PlanInput(machine, request, load_extended_catalog())
+    verdict = check_lock(lock, wanted)
     if isinstance(verdict, CompatibleLock):
         return ""
     return f"{venv} does not fit this machine: {verdict.reason.message}"

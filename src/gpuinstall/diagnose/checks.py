@@ -29,8 +29,10 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.folder import read_folder_locks
+from gpuinstall.lock.file.lock import find_misplaced_projects
 from gpuinstall.lock.request.history import read_environment_lock, was_installed
 from gpuinstall.lock.request.pyproject import ProjectFile
+from gpuinstall.plan.values import PlanInput
 from gpuinstall.sources.gate import list_source_fixes
 
 _POWER_CUT = "a power failure or a full disk interrupted the writing of the file"
@@ -79,9 +81,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
             continue
         answer = check_lock(
             file.lock,
-            evidence.machine,
-            evidence.request,
-            evidence.catalog,
+            PlanInput(evidence.machine, evidence.request, evidence.catalog),
             gate=None if was_installed(file.lock, evidence.venv) else evidence.gate,
         )
         if isinstance(answer, Rejection):
@@ -109,7 +109,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     changes = describe_changed_packages(versions, marker.packages)
     lock = read_environment_lock(evidence.venv)
     if lock:
-        for name in lock.find_misplaced_projects(evidence.folder, evidence.packages):
+        for name in find_misplaced_projects(lock, evidence.folder, evidence.packages):
             changes.setdefault(
                 name, f"{name} is missing or was installed from a different path"
             )

@@ -25,6 +25,7 @@ from gpuinstall.export.pins import (
 from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import find_required_glibc
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS
 
 _NO_GLIBC = "2.0"
@@ -175,7 +176,7 @@ def _find_gpu_needs(
     oldest: dict[str, DriverVersion | None] = {}
     for driver in reversed(drivers):
         with_driver = replace(machine, driver=driver and Driver(driver))
-        verdict = check_lock(lock, with_driver, Request(()), catalog)
+        verdict = check_lock(lock, LockRequest(with_driver, Request(()), catalog))
         if isinstance(verdict, Rejection):
             if oldest:
                 break  # Older drivers do not support the lock, either.

@@ -18,7 +18,7 @@ from gpuinstall.export.pins import (
     format_package_requirement,
     read_lock_backend,
 )
-from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock, select_versions
 
 
 def format_uv_tables(
@@ -50,7 +50,7 @@ def format_uv_tables(
         pythons += f'torch-{tag} = {{ requires-python = "=={python}.*" }}\n'
         source = f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
         for lock in by_backend[tag]:
-            for package in lock.select_versions(family):
+            for package in select_versions(lock, family):
                 sources[package][source] = None
         url = json.dumps(f"{torch_index}/{tag}")
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
@@ -109,7 +109,7 @@ def _format_locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
     version of the extension for each torch.
     """
     family = load_catalog().family
-    for package, version in lock.select_versions(family).items():
+    for package, version in select_versions(lock, family).items():
         yield package, f"{package}=={version.partition('+')[0]}"
     for extension in lock.pylock.packages:
         if extension.name in family or not extension.wheels:

@@ -129,8 +129,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
     # If the request changed, the list of changes explains the new lock file.
     if own and marker and own.sha256 in changed:
         locked = Request(backend=marker.backend, python=marker.python)
-        request = state.lock_request
-        verdict = check_lock(own, request.machine, locked, request.catalog)
+        verdict = check_lock(own, replace(state.lock_request, request=locked))
         if isinstance(verdict, Rejection):
             text = f"torch {own.versions['torch']} no longer runs on this machine"
             reporter.step(

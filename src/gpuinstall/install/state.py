@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property
 from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,7 @@ from gpuinstall.lock.file.fit import (
     list_rejected_locks,
     reject_idle_builds,
 )
+from gpuinstall.lock.file.lock import find_misplaced_projects
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import find_build_files
 from gpuinstall.lock.request.history import read_environment_lock, was_installed
@@ -278,7 +279,7 @@ def inspect_environment(
         return ExistingEnvironment(paths, is_empty=is_vacant(venv))
     packages = read_packages(paths.find_packages_folders())
     lock = read_environment_lock(venv)
-    misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
+    misplaced = find_misplaced_projects(lock, paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
         paths,
@@ -610,10 +611,7 @@ class InstallState(Value):
     @cached_property
     def fit(self) -> CompatibleLock | None:
         """The compatible lock file to install. None: resolve a new one."""
-        request = self.lock_request
-        return find_best_lock(
-            self.judged, request.machine, request.request, request.catalog
-        )
+        return find_best_lock(self.judged, self.lock_request)
 
     def find_pinned_lock(self) -> Lock | None:
         """Return the lock that pins versions when other packages change."""
@@ -623,8 +621,7 @@ class InstallState(Value):
         # A new package is in none of them.
         request = self.lock_request.with_request_changes(requirements=())
         judged = _judge_locks(locks, replace(self, lock_request=request), exact=False)
-        machine, catalog = request.machine, request.catalog
-        fit = find_best_lock(judged, machine, request.request, catalog)
+        fit = find_best_lock(judged, request)
         return fit.lock if fit else next(iter(locks), None)
 
     @property
@@ -734,15 +731,10 @@ def _judge_locks(
     locks: Iterable[Lock], state: InstallState, *, exact: bool
 ) -> list[LockVerdict]:
     """Check lock files against the machine and, if exact, the request."""
-    request = state.lock_request
-    judge = partial(
-        check_lock,
-        machine=request.machine,
-        request=request.request,
-        catalog=request.catalog,
-        exact=exact,
-    )
-    return [judge(lock, gate=_find_gate(lock, state)) for lock in locks]
+    return [
+        check_lock(lock, state.lock_request, gate=_find_gate(lock, state), exact=exact)
+        for lock in locks
+    ]
 
 
 def _find_gate(lock: Lock, state: InstallState) -> LockGate | None:

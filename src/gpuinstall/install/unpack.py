@@ -52,11 +52,12 @@ from gpuinstall.install.price import (
 )
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fit import CompatibleLock
-from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock, select_versions
 from gpuinstall.lock.resolve.members import find_missing_members
 from gpuinstall.lock.uv.builds import (
     create_sync_settings,
     create_sync_variables,
+    create_torch_entry,
     report_builds,
 )
 from gpuinstall.lock.uv.errors import find_mentioned_names
@@ -276,7 +277,7 @@ def _is_guard_kept(
         name: existing.versions[name] for name in family & existing.versions.keys()
     }
     is_own = is_own_guard_file(existing.paths.venv / CONSTRAINTS)
-    return is_own and before == fit.lock.select_versions(family)
+    return is_own and before == select_versions(fit.lock, family)
 
 
 def _write_guard(
@@ -296,7 +297,7 @@ def _write_guard(
         project: The project.
     """
     place = existing.paths
-    versions = fit.lock.select_versions(project.catalog.family)
+    versions = select_versions(fit.lock, project.catalog.family)
     # The installed version of a kept package may lack its build label.
     staying = existing.find_packages(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
@@ -497,14 +498,13 @@ def _unpack_into_staging(
     command = uv.pip_command("install", python, *words)
 
     def install(*, is_index_needed: bool) -> Lock:
-        text = create_sync_settings(
-            builds,
-            site,
-            index if is_http_url(index) else None,
-            session.environment.get("UV_DEFAULT_INDEX"),
-            is_index_needed=is_index_needed,
-            logins=session.sources.credentials.uv_indexes(),
-        )
+        indexes = [*session.sources.credentials.uv_indexes()]
+        if index and is_http_url(index):
+            indexes.append(create_torch_entry(index, is_explicit=not is_index_needed))
+        default = session.environment.get("UV_DEFAULT_INDEX")
+        if default:
+            indexes.append({"url": default, "default": True})
+        text = create_sync_settings(builds, site, indexes)
         write_atomically(settings, text, is_cached=True)
         return transfer.run(command, create_sync_variables(builds, site), session)
 

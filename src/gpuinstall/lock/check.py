@@ -17,22 +17,21 @@ from gpuinstall.lock.file.lock import (
     format_versions,
 )
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.lock_request import create_target_machine
+from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
 from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.sources.gate import list_source_fixes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
 
-    RequestForLock = Callable[[Lock, Machine, Request], Request]
+    RequestForLock = Callable[[Lock, LockRequest], Request]
 
 _PER_TARGET = "versions-per-target"
 _UPDATED = frozenset({OTHER_REQUEST, "versions-differ", "edited", _PER_TARGET})
@@ -68,31 +67,39 @@ class CheckedLock(Value):
         return {**self.lock.to_entry(self.path, status), "reasons": reasons}
 
 
+class CheckedProject(Value):
+    """The current request of a project, and how to check its lock files."""
+
+    request: Request
+    catalog: Catalog
+
+    for_lock: RequestForLock
+    """Returns the request for a lock file and its target machine."""
+
+    targets: Sequence[str] = ()
+    """The targets in the project's settings; empty if all are allowed."""
+
+    gate: LockGate | None = None
+    """Checks the package sources; None if they are already checked."""
+
+    same: bool = False
+    """Whether different versions of a package make lock files stale."""
+
+
 def check_locks(
     existing: FolderLocks,
-    request: Request,
-    catalog: Catalog,
+    project: CheckedProject,
     targets: Sequence[str],
     session: Session | None,
-    *,
-    gate: LockGate | None,
-    has_others: bool,
-    same: bool,
-    for_lock: RequestForLock,
 ) -> list[CheckedLock]:
     """Check every lock file that gpuinstall created in a folder.
 
     Args:
         existing: The lock files of the folder.
-        request: The current request of the project.
-        catalog: The catalog of torch builds.
+        project: The current request of the project.
         targets: The targets that must have a lock file. If no targets are given,
             one lock file for any target is enough.
         session: The HTTP clients and caches, or None to skip online checks.
-        gate: Checks the package sources in lock files; None if they are already checked.
-        has_others: Whether ``lock`` also updates lock files for other targets.
-        same: Whether different versions of a package make lock files stale.
-        for_lock: Returns the request for a lock file and its target machine.
 
     Raises:
         LockError: A lock file is missing or cannot be read.
@@ -100,20 +107,14 @@ def check_locks(
     locks = [lock for lock in existing.check() if lock.is_from_gpuinstall]
     paths = {file.path.name: file.path for file in existing.files}
     _check_missing_locks(locks, targets)
-    left_over = [] if has_others else find_locks_of_other_targets(locks, targets)
+    left_over = find_locks_of_other_targets(locks, project.targets)
     kept = [lock for lock in locks if lock not in left_over]
     checked = []
     for lock in locks:
         is_left_over = lock in left_over
         # Do not compare versions with the lock files of removed targets.
         compared = locks if is_left_over else kept
-        differing = find_different_versions(compared) if same else {}
-        conflicts = {name: format_versions(one) for name, one in differing.items()}
-        reasons = [
-            *_find_staleness_reasons(
-                lock, request, catalog, conflicts, gate=gate, for_lock=for_lock
-            )
-        ]
+        reasons = [*_find_staleness_reasons(lock, compared, project)]
         if session and not reasons:
             reasons = [*_find_unavailable_files(lock, session)]
         checked.append(
@@ -142,23 +143,14 @@ def _check_missing_locks(locks: Sequence[Lock], targets: Sequence[str]) -> None:
 
 
 def _find_staleness_reasons(
-    lock: Lock,
-    request: Request,
-    catalog: Catalog,
-    conflicts: Mapping[str, str],
-    *,
-    gate: LockGate | None,
-    for_lock: RequestForLock,
+    lock: Lock, compared: Iterable[Lock], project: CheckedProject
 ) -> Iterator[Reason]:
     """Yield the reasons why a lock file is stale.
 
     Args:
         lock: The lock file to check.
-        request: The current request of the project.
-        catalog: The catalog of torch builds.
-        conflicts: Messages about versions that differ between lock files.
-        gate: Checks the package sources in the lock file.
-        for_lock: Returns the request for a lock file and its target machine.
+        compared: The lock files that must have the same versions.
+        project: The current request of the project.
     """
     try:
         target = Target.parse(lock.target)
@@ -166,18 +158,19 @@ def _find_staleness_reasons(
         message = f"its file name has no valid target: {error.message}"
         yield Reason("misnamed", message)
         return
-    machine = create_target_machine(target, lock.glibc)
     # A lock that was created with --relax remains valid.
-    wanted = replace(request, backend=target.backend, relax=True)
-    of_target = for_lock(lock, machine, wanted)
-    verdict = check_lock(lock, machine, of_target, catalog, gate=gate, exact=True)
+    request = replace(project.request, backend=target.backend, relax=True)
+    machine = create_target_machine(target, lock.glibc)
+    of_target = LockRequest(machine, request, project.catalog)
+    wanted = replace(of_target, request=project.for_lock(lock, of_target))
+    verdict = check_lock(lock, wanted, gate=project.gate, exact=True)
     if isinstance(verdict, Rejection):
         yield verdict.reason
-    for name, versions in conflicts.items():
+    differing = find_different_versions(compared) if project.same else {}
+    for name, versions in differing.items():
         if name in lock.versions:
-            message = (
-                f"the locks in this folder have different versions: {name} {versions}"
-            )
+            found = f"{name} {format_versions(versions)}"
+            message = f"the locks in this folder have different versions: {found}"
             is_allowed = request.newest_per_target
             yield Reason(_PER_TARGET if is_allowed else "versions-differ", message)
     if not lock.is_sealed:

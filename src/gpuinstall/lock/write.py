@@ -164,11 +164,8 @@ def _find_current_locks(
         candidates = locks
         if one.request.backend is not None:
             candidates = [lock for lock in locks if lock.target == one.label]
-        needs = one.machine, one.request, one.catalog
-        verdicts = [
-            check_lock(lock, *needs, gate=gate, exact=True) for lock in candidates
-        ]
-        chosen = find_best_lock(verdicts, *needs)
+        verdicts = [check_lock(lock, one, gate=gate, exact=True) for lock in candidates]
+        chosen = find_best_lock(verdicts, one)
         if chosen is None or not chosen.lock.is_sealed:
             return []
         best = one.outcome

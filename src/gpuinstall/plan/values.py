@@ -10,9 +10,10 @@ from gpuinstall.base.codec import write
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding, Reason, Rejection
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement, is_http_url
 from gpuinstall.base.values import Value
-from gpuinstall.catalog.catalog import Build
+from gpuinstall.catalog.catalog import Build, Catalog
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -47,6 +48,14 @@ INSTALL_REASONS = frozenset(
 """Codes of the selection reasons that ``install`` prints."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
+
+
+class PlanInput(Value):
+    """A machine, the request for it, and the catalog of builds."""
+
+    machine: Machine
+    request: Request
+    catalog: Catalog
 
 
 class GpuSupport(Value):

@@ -7,6 +7,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.file.fit import check_lock, find_best_lock, select_sources
 from gpuinstall.lock.file.lock import parse
+from gpuinstall.plan.values import PlanInput
 from tests.frozen import frozen_catalog
 from tests.unit.export.locks import lock, wheel
 
@@ -44,10 +45,10 @@ def test_each_machine_selects_its_compatible_lock():
     wrong = []
     for here, chosen in rows:
         verdicts = [
-            check_lock(one, here, Request(), CATALOG)
+            check_lock(one, PlanInput(here, Request(), CATALOG))
             for one in (CU126, CU130, WINDOWS, CPU)
         ]
-        found = find_best_lock(verdicts, here, Request(), CATALOG)
+        found = find_best_lock(verdicts, PlanInput(here, Request(), CATALOG))
         if found is None or found.lock.versions["torch"] != chosen:
             wrong.append((chosen, found))
     assert wrong == []
@@ -72,8 +73,9 @@ def test_cpu_lock_outranks_idle_builds():
     wrong = []
     for here, request, locks, chosen in rows:
         for ordered in (locks, locks[::-1]):
-            verdicts = [check_lock(one, here, request, CATALOG) for one in ordered]
-            found = find_best_lock(verdicts, here, request, CATALOG)
+            wanted = PlanInput(here, request, CATALOG)
+            verdicts = [check_lock(one, wanted) for one in ordered]
+            found = find_best_lock(verdicts, wanted)
             if (found and found.lock) != chosen:
                 wrong.append((here, request, chosen, found))
     assert wrong == []
@@ -123,7 +125,7 @@ def test_incompatible_lock_returns_a_reason():
     )
     wrong = []
     for row, (locked, here, request, expected) in enumerate(rows):
-        verdict = check_lock(locked, here, request, CATALOG)
+        verdict = check_lock(locked, PlanInput(here, request, CATALOG))
         if isinstance(verdict, Rejection):
             answer = verdict.reason.code
             assert verdict.reason.message

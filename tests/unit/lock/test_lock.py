@@ -15,6 +15,7 @@ from gpuinstall.lock.file.lock import (
     find_different_versions,
     find_version_conflicts,
     format_changes,
+    format_pinning,
     parse,
 )
 from tests.unit.export.locks import lock, wheel
@@ -47,7 +48,7 @@ def test_lock_has_python_versions_and_pins():
     assert len(parsed.sha256) == 64
     assert not parsed.is_from_gpuinstall
     assert (parsed.addresses, parsed.packages_without_url) == ({}, [])
-    assert parsed.pinning_description == "every file hashed"
+    assert format_pinning(parsed) == "every file hashed"
 
 
 def test_package_listed_twice_has_all_hashes():
@@ -128,7 +129,7 @@ def test_untrusted_lock_is_rejected(old, new, code, caplog):
 def test_lock_lists_packages_without_hashes(source, address, only_here):
     parsed = read(WHEEL, source)
     assert parsed.addresses == {"torch": address}
-    assert parsed.pinning_description == f"every file hashed except {address}"
+    assert format_pinning(parsed) == f"every file hashed except {address}"
     assert (parsed.packages_without_url, parsed.local_only_packages) == (
         ["torch"],
         only_here,

@@ -12,6 +12,7 @@ from gpuinstall.lock.uv.builds import (
     BuildContext,
     check_builds,
     create_sync_settings,
+    create_torch_entry,
     find_build_tools,
     find_source_builds,
     report_builds,
@@ -135,15 +136,12 @@ def test_lock_for_another_machine_skips_compiler_check(site):
 def test_build_that_imports_torch_disables_isolation(site):
     builds = find_source_builds([FLASH, with_sdist("deepspeed", "1.0")])
     index = "https://index.example/whl/cu126"
-    settings = tomli.loads(
-        create_sync_settings(builds, site, index, None, is_index_needed=True, logins=())
-    )
+    indexes = [create_torch_entry(index, is_explicit=False)]
+    settings = tomli.loads(create_sync_settings(builds, site, indexes))
     assert settings["pip"] == {"no-build-isolation-package": ["flash-attn"]}
     [row] = settings["index"]
     assert (row["url"], row["explicit"]) == (index, False)
-    without = create_sync_settings(
-        (), site, None, None, is_index_needed=False, logins=()
-    )
+    without = create_sync_settings((), site, [])
     assert tomli.loads(without) == {"index": [], "pip": {}}
     assert "ninja" in find_build_tools([FLASH])
     assert find_build_tools([WHEEL]) == ()

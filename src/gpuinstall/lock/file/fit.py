@@ -35,7 +35,7 @@ from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import allows_python
 from gpuinstall.plan.python import find_release, get_minor_version
-from gpuinstall.plan.values import Choice
+from gpuinstall.plan.values import Choice, PlanInput
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -80,9 +80,7 @@ LockVerdict = CompatibleLock | Rejection[Lock]
 
 def check_lock(
     lock: Lock,
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
+    wanted: PlanInput,
     *,
     gate: LockGate | None = None,
     exact: bool = False,
@@ -91,28 +89,25 @@ def check_lock(
 
     Args:
         lock: The lock file.
-        machine: The machine to plan for.
-        request: The request.
-        catalog: The catalog of torch builds.
+        wanted: The machine, the request, and the catalog of torch builds.
         gate: Checks the sources; None if they are already checked.
         exact: Whether the recorded requirements must equal the request.
     """
-    python = _select_python(lock, machine, request)
+    python = _select_python(lock, wanted)
     reasons = chain(
-        _find_request_mismatch(lock, request) if exact else (),
-        _find_source_built_family(lock, catalog),
-        _find_incompatibilities(lock, python, machine, request, gate),
+        _find_request_mismatch(lock, wanted.request) if exact else (),
+        _find_source_built_family(lock, wanted.catalog),
+        _find_incompatibilities(lock, python, wanted, gate),
     )
     reason = next(reasons, None)
     if reason:
         return Rejection(lock, reason)
-    return _check_locked_build(lock, python, machine, request, catalog)
+    return _check_locked_build(lock, python, wanted)
 
 
-def _check_locked_build(
-    lock: Lock, python: str, machine: Machine, request: Request, catalog: Catalog
-) -> LockVerdict:
+def _check_locked_build(lock: Lock, python: str, wanted: PlanInput) -> LockVerdict:
     """Check whether the locked torch build is compatible with a machine."""
+    machine, request, catalog = wanted.machine, wanted.request, wanted.catalog
     build = find_locked_build(lock, machine, catalog)
     if build is None:
         locked = lock.versions.get("torch")
@@ -123,25 +118,30 @@ def _check_locked_build(
         )
         return Rejection(lock, Reason("unknown-build", message))
     published = replace(build.mark_as_published(), pythons=(python,))
-    alone = catalog.select_builds(published)
-    any_torch = replace(request, requirements=(ANY_TORCH,))
-    plan = choose(machine, any_torch, alone)
+    plan = _choose_any_torch(wanted, published)
     if isinstance(plan, Plan):
         fit = CompatibleLock(lock, plan, find_release(python, request, machine))
         # The default index may have only a GPU build, which also runs on a CPU.
         if not fit.has_idle_build or build.source == DEFAULT_INDEX:
             return fit
-    return Rejection(lock, _explain_build_rejection(plan, build, machine, request))
+    return Rejection(lock, _explain_build_rejection(plan, build, wanted))
 
 
-def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
+def _choose_any_torch(wanted: PlanInput, *builds: Build) -> Plan | Rejected:
+    """Select one of these builds, whatever packages are requested."""
+    any_torch = replace(wanted.request, requirements=(ANY_TORCH,))
+    return choose(wanted.machine, any_torch, wanted.catalog.select_builds(*builds))
+
+
+def _select_python(lock: Lock, wanted: PlanInput) -> str:
     """Return the Python version for a lock file, or an empty string.
 
     The candidates are, in order, the versions of the lock, the request, and the
     machine.
     """
+    request = wanted.request
     pythons = [lock.python, request.python, *request.preferred_pythons]
-    pythons += reversed(machine.pythons or ())
+    pythons += reversed(wanted.machine.pythons or ())
     # A lock by another tool may support several Python versions.
     allowed = lock.pylock.requires_python or SpecifierSet()
     minors = [get_minor_version(python or "") for python in pythons]
@@ -199,10 +199,7 @@ def _reject_idle_build(verdict: LockVerdict, cpu: str) -> LockVerdict:
 
 
 def find_best_lock(
-    verdicts: Iterable[LockVerdict],
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
+    verdicts: Iterable[LockVerdict], wanted: PlanInput
 ) -> CompatibleLock | None:
     """Return the lock file with the best build for a machine.
 
@@ -212,7 +209,7 @@ def find_best_lock(
     Returns:
         The lock, or None if no lock is compatible.
     """
-    judged = reject_idle_builds(verdicts, machine)
+    judged = reject_idle_builds(verdicts, wanted.machine)
     fits = [verdict for verdict in judged if isinstance(verdict, CompatibleLock)]
     if not fits:
         return None
@@ -220,9 +217,7 @@ def find_best_lock(
     newest = [fit for fit in fits if fit.lock.record.request_revision == revision]
     if any(fit.choice.build.backend != CPU for fit in newest):
         fits = newest
-    builds = catalog.select_builds(*(fit.choice.build for fit in fits))
-    any_torch = replace(request, requirements=(ANY_TORCH,))
-    plan = choose(machine, any_torch, builds)
+    plan = _choose_any_torch(wanted, *(fit.choice.build for fit in fits))
     chosen = plan.choice and plan.choice.build
     return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
 
@@ -251,8 +246,9 @@ def find_locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build |
 
 
 def _explain_build_rejection(
-    plan: Plan | Rejected, build: Build, machine: Machine, request: Request
+    plan: Plan | Rejected, build: Build, wanted: PlanInput
 ) -> Reason:
+    machine, request = wanted.machine, wanted.request
     if request.backend not in {None, build.backend.tag}:
         message = f"it has {build.backend}, but {request.backend} is requested"
         return Reason("other-backend", message)
@@ -284,14 +280,12 @@ def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
 
 
 def _find_incompatibilities(
-    lock: Lock,
-    python: str,
-    machine: Machine,
-    request: Request,
-    gate: LockGate | None,
+    lock: Lock, python: str, wanted: PlanInput, gate: LockGate | None
 ) -> Iterator[Reason]:
     """Yield reasons why a lock file does not fit a machine or a request."""
     from packaging.pylock import PylockSelectError
+
+    machine, request = wanted.machine, wanted.request
 
     if not python:
         message = (

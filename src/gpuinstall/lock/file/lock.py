@@ -344,12 +344,6 @@ class Lock(Value):
         """The names of the packages that the user requested."""
         return requirement_names(map(parse_requirement, self.record.all_inputs))
 
-    def select_versions(self, names: Collection[str]) -> dict[str, str]:
-        """Return the locked versions of ``names`` (canonical), sorted."""
-        return {
-            name: self.versions[name] for name in sorted(self.versions) if name in names
-        }
-
     @property
     def names(self) -> frozenset[str]:
         """The names of all locked packages."""
@@ -390,29 +384,6 @@ class Lock(Value):
                 path = real_path(folder / project.path)
                 projects[package.name] = path, bool(project.editable)
         return projects
-
-    def find_misplaced_projects(
-        self, folder: Path, packages: Iterable[InstalledPackage]
-    ) -> set[str]:
-        """Return local projects that are missing or installed from elsewhere.
-
-        A copied environment contains projects from the folder of the original
-        environment.
-        """
-        projects = self.find_projects(folder)
-        installed = {
-            (one.name, one.read_source()) for one in packages if one.name in projects
-        }
-        return set(dict(projects.items() - installed))
-
-    @property
-    def pinning_description(self) -> str:
-        """The description of how packages are pinned, for messages."""
-        pinned_by = "every file hashed"
-        addresses = ", ".join(self.addresses.values())
-        if addresses:
-            pinned_by += f" except {addresses}"
-        return pinned_by
 
     @property
     def packages_without_url(self) -> list[str]:
@@ -485,6 +456,32 @@ class Lock(Value):
             return self
         document = add_seal(parse_toml(text))
         return parse(self.name, tomli_w.dumps(document))
+
+
+def select_versions(lock: Lock, names: Collection[str]) -> dict[str, str]:
+    """Return the locked versions of some packages, sorted by name."""
+    return {name: lock.versions[name] for name in sorted(lock.versions.keys() & names)}
+
+
+def find_misplaced_projects(
+    lock: Lock, folder: Path, packages: Iterable[InstalledPackage]
+) -> set[str]:
+    """Return local projects that are missing or installed from elsewhere.
+
+    A copied environment contains projects from the folder of the original
+    environment.
+    """
+    projects = lock.find_projects(folder)
+    installed = {
+        (one.name, one.read_source()) for one in packages if one.name in projects
+    }
+    return set(dict(projects.items() - installed))
+
+
+def format_pinning(lock: Lock) -> str:
+    """Return how the packages of a lock are pinned, for messages."""
+    addresses = ", ".join(lock.addresses.values())
+    return f"every file hashed except {addresses}" if addresses else "every file hashed"
 
 
 def list_package_sources(packages: Packages) -> list[LockEntry]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.requirement import Requirement, requirement_names
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, Build, Catalog
 from gpuinstall.lock.file.target import (
     GLIBC,
@@ -19,6 +19,7 @@ from gpuinstall.lock.file.target import (
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import create_marker_values
+from gpuinstall.plan.values import PlanInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,16 +32,11 @@ if TYPE_CHECKING:
     from gpuinstall.plan.values import ProgramConstraints
 
 
-class LockRequest(Value):
-    """A request for one lock file, before a build is selected."""
+class LockRequest(PlanInput):
+    """A request for one lock file, before a build is selected.
 
-    machine: Machine
-    """The machine, or a simulated one that represents the target."""
-
-    request: Request
-    """The requirements and options to resolve."""
-
-    catalog: Catalog
+    The machine may be a simulated one that represents the target.
+    """
 
     builds_here: bool = True
     """Whether packages without a wheel are built on this machine."""

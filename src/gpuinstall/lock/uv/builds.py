@@ -300,14 +300,24 @@ def _check_cxx_compiler(build: SourceBuild, site: BuildContext) -> None:
     )
 
 
+def create_torch_entry(index: str, *, is_explicit: bool) -> dict[str, Any]:
+    """Return the entry of torch's index, which is part of uv's cache key.
+
+    If the index is not explicit, uv also requests build dependencies from it, which
+    may return 403.
+    """
+    return {
+        "name": "torch",
+        "url": index,
+        "explicit": is_explicit,
+        "ignore-error-codes": [403],
+    }
+
+
 def create_sync_settings(
     builds: Sequence[SourceBuild],
     site: BuildContext,
-    index: str | None,
-    default_index: str | None,
-    *,
-    is_index_needed: bool,
-    logins: Sequence[Mapping[str, Any]],
+    indexes: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return uv's settings for an installation with source builds.
 
@@ -318,26 +328,10 @@ def create_sync_settings(
     Args:
         builds: The packages to build.
         site: The machine and environment of the builds.
-        index: The index of torch, if used.
-        default_index: The default index with its login. An environment variable would
-            reveal the login to package code.
-        is_index_needed: Whether a build requires torch.
-        logins: Index entries with the logins of servers.
+        indexes: The index entries with the logins of servers. Environment variables
+            would reveal the logins to package code.
     """
-    settings: dict[str, Any] = {"index": [*logins], "pip": {}}
-    if index:
-        # uv's cache key contains the index. From an index that is not explicit, uv also
-        # requests build dependencies, which may return 403.
-        settings["index"].append(
-            {
-                "name": "torch",
-                "url": index,
-                "explicit": not is_index_needed,
-                "ignore-error-codes": [403],
-            }
-        )
-    if default_index:
-        settings["index"].append({"url": default_index, "default": True})
+    settings: dict[str, Any] = {"index": indexes, "pip": {}}
     if builds:
         words = (site.versions.get("torch", ""), *site.architectures)
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}

@@ -389,17 +389,7 @@ def explain_build_failure(message: str) -> InstallationError | None:
     package = find_unbuilt_package(message)
     if package is None or _BACKEND not in message:
         return None
-    output = remove_logins(message.partition(_BACKEND)[2])
-    lines = []
-    last = 0
-    for text in output.splitlines():
-        line = text.strip(_ARROWS).rstrip()
-        if line and not line.startswith(_FRAME):
-            lines.append(line)
-            if _CAUSE.match(line):
-                last = len(lines)
-    # Drop the lines after the last error.
-    lines = lines[: last or None][-_LINES:] or [_BACKEND]
+    lines = _find_build_output(message)
     evidence = "\n".join(lines)
     # The torch of uv's isolated build is not the user's.
     causes = [one for one in classify(evidence) if one.id != "F167"]
@@ -429,6 +419,20 @@ def explain_build_failure(message: str) -> InstallationError | None:
     # A package by URL or path has no other version.
     error.package = "" if place else name.lower()
     return error
+
+
+def _find_build_output(message: str) -> list[str]:
+    """Return the last lines of a failed build, up to its last error."""
+    output = remove_logins(message.partition(_BACKEND)[2])
+    lines = []
+    last = 0
+    for text in output.splitlines():
+        line = text.strip(_ARROWS).rstrip()
+        if line and not line.startswith(_FRAME):
+            lines.append(line)
+            if _CAUSE.match(line):
+                last = len(lines)
+    return lines[: last or None][-_LINES:] or [_BACKEND]
 
 
 def find_failed_package(failed: InstallationError) -> str:

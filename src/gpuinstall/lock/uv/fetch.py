@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from os.path import isfile
 from pathlib import Path
@@ -76,6 +76,7 @@ GROWTH_S = 1.0
 """Seconds between two measurements of uv's cache."""
 _PAUSE = 20
 """The least ratio of a pause to a measurement, which slows uv down."""
+_KEPT_FILES = "complete files are in uv's cache and will not be downloaded again"
 CHUNK = 1 << 20
 """Number of bytes per read of a local file."""
 
@@ -423,10 +424,7 @@ class LockInstaller(Value):
     """The ratio of unpacked and downloaded bytes."""
 
     def run(
-        self,
-        command: list[str],
-        variables: Mapping[str, str],
-        session: Session,
+        self, command: list[str], variables: Mapping[str, str], session: Session
     ) -> Lock:
         """Install with uv, and return the lock with all hashes.
 
@@ -439,7 +437,7 @@ class LockInstaller(Value):
             InstallationError: uv cannot download or install a file.
             TransferInterrupted: The user interrupted uv.
         """
-        client, reporter = session.client, session.reporter
+        client = session.client
         environment = self.given.select_variables({**session.environment, **variables})
         unhashed = self.lock.find_unhashed_packages.intersection(self.packages)
         heads = {
@@ -448,38 +446,27 @@ class LockInstaller(Value):
         sizes = {
             file.name: size or None
             for file, size in self.missing.items()
-            if file.package in self.packages and file.package not in unhashed
+            if file.package in {*self.packages} - unhashed
         }
-        # With several indexes, uv caches wheels by URL instead.
-        default = session.find_default_index()
-        if session.sources.has_further_indexes:
-            default = None
         # uv downloads to the same disk.
         cache = session.find_uv_cache()
         cache.mkdir(parents=True, exist_ok=True)
         with scratch_folder(cache) as folder:
             # uv would download a file without a hash twice.
-            fetched = fetch_missing(heads, client, reporter, folder=folder)
+            fetched = fetch_missing(heads, client, session.reporter, folder=folder)
             lock = self.lock.with_hashes(fetched)
+            if heads:
+                environment = uv.bypass_proxy(environment)
+            growth = report_growth(sizes, self.unpacked, cache, session.reporter)
+            serve = _serve_folder(folder) if heads else nullcontext("")
             try:
-                with ExitStack() as stack:
-                    installer = replace(self, lock=lock)
-                    if heads:
-                        server = stack.enter_context(_serve_folder(folder))
-                        installer = replace(installer, fetched=folder, server=server)
-                        environment = uv.bypass_proxy(environment)
-                    private = installer.create_private_lock(default)
-                    write_atomically(self.private_lock, private, is_cached=True)
-                    stack.enter_context(
-                        report_growth(sizes, self.unpacked, cache, reporter)
-                    )
+                with serve as server, growth:
+                    installer = replace(self, lock=lock, fetched=folder, server=server)
+                    installer.write_private_lock(session)
                     run_uv(command, replace(session, environment=environment))
                 client.received += sum(filter(None, sizes.values()))
             except KeyboardInterrupt:
-                message = (
-                    "complete files are in uv's cache and will not be downloaded again"
-                )
-                raise TransferInterrupted(message) from None
+                raise TransferInterrupted(_KEPT_FILES) from None
             except InstallationError as error:
                 self._explain_local_files(error)
                 raise
@@ -501,6 +488,14 @@ class LockInstaller(Value):
                 # Lock files do not contain build requirements.
                 line = f"pip download -d {quote_word(folder)} <the build requirements>"
                 error.fixes = (make_shell_line(line, note),)
+
+    def write_private_lock(self, session: Session) -> None:
+        """Write the lock file for uv."""
+        # With several indexes, uv caches wheels by URL instead.
+        is_only = not session.sources.has_further_indexes
+        default = session.find_default_index() if is_only else None
+        private = self.create_private_lock(default)
+        write_atomically(self.private_lock, private, is_cached=True)
 
     def create_private_lock(self, default: str | None) -> str:
         """Return the lock file for uv.

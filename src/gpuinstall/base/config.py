@@ -60,18 +60,20 @@ def read_config(folder: Path, groups: Collection[str] = ()) -> Request:
     pinned = folder / ".python-version"
     pyproject: Mapping[str, Any] = {}
     version = ""
+    file = project
     try:
         if os.path.lexists(project):
             text = read_document(project, folder)
             with hide_linked_text(project):
                 pyproject = parse_toml(text)
+        file = pinned
         if os.path.lexists(pinned):
             version = read_document(pinned, folder)
     except (OSError, ValueError) as error:
         # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
         raise _malformed(
-            f"cannot be read: {reason.rstrip(' :')}", find_link_hints(error)
+            f"cannot be read: {reason.rstrip(' :')}", find_link_hints(error), file.name
         ) from None
     with hide_linked_text(project):
         return parse_config(pyproject, version, groups)
@@ -195,5 +197,7 @@ def _read_poetry_backend(dependencies: Mapping[str, Any]) -> str | None:
     return find_poetry_label(version)
 
 
-def _malformed(fault: str, hint: tuple[Hint, ...] = ()) -> UsageError:
-    return UsageError("config-malformed", f"pyproject.toml: {fault}", hint=hint)
+def _malformed(
+    fault: str, hint: tuple[Hint, ...] = (), file: str = "pyproject.toml"
+) -> UsageError:
+    return UsageError("config-malformed", f"{file}: {fault}", hint=hint)

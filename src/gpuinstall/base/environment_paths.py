@@ -326,9 +326,17 @@ def find_final_path(venv: Path) -> Path:
     work = venv.parent
     if not venv.name.startswith(_STAGING):
         return venv
-    if work.name == WORK and work.parent.name != "site-packages":
-        return work.parent
-    return work.with_suffix("") if work.suffix == WORK else venv
+    if work.name != WORK:
+        return work.with_suffix("") if work.suffix == WORK else venv
+    if work.parent.name == "site-packages":
+        return find_environment_of(work.parent)
+    return work.parent
+
+
+def find_environment_of(packages: Path) -> Path:
+    """Return the environment with a ``site-packages`` folder."""
+    # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
+    return packages.parents[1 if packages.parent.name == "Lib" else 2]
 
 
 def packages_folders(venv: Path) -> list[Path]:

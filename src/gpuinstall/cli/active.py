@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.advice import Advice, environment_advice, make_change
-from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import SHELL_FOLDER, display_path
 from gpuinstall.base.owners import is_foreign, owner_of
@@ -218,3 +218,19 @@ def find_active_environment(venv: Path) -> Path | None:
             known = {venv.resolve(), Path(sys.prefix).resolve()}
             return None if active.resolve() in known else active
     return None
+
+
+def recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
+    """Recover an interrupted change.
+
+    If a change is still running, wait for it.
+    """
+    from gpuinstall.install.journal import needs_recovery
+
+    if needs_recovery(paths):
+        from gpuinstall.install.environment_lock import (
+            environment_lock,  # slow to import
+        )
+
+        with environment_lock(paths, reporter):
+            pass

@@ -25,6 +25,7 @@ from gpuinstall.cli.active import (
     check_environment_trust,
     check_program_environment,
     find_environment,
+    recover_environment,
     report_active_environment,
     report_owner,
 )
@@ -368,6 +369,11 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
                 note="install --into reinstalls packages that your files require",
             ),
         )
+    # The interrupted change may have changed the request.
+    if options.dry_run:
+        check_finished(paths.venv)
+    else:
+        recover_environment(paths, options.terminal)
     with options.open_project(without=names) as project:
         return _install_changed_request(project, options, "remove", *names)
 

@@ -31,7 +31,11 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import join_names, redact
 from gpuinstall.base.versions import CPU, known_backend
-from gpuinstall.cli.active import check_environment_trust, enter_project_folder
+from gpuinstall.cli.active import (
+    check_environment_trust,
+    enter_project_folder,
+    recover_environment,
+)
 from gpuinstall.cli.options import SOURCING_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.environments.records import is_recorded, make_missing_error
@@ -74,7 +78,7 @@ def run_command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         else:
             paths = options.read_paths()
             machine = read_machine(options.terminal)
-            _recover_environment(paths, options.terminal)
+            recover_environment(paths, options.terminal)
             arguments = command_words[1:] if command_words[0] == "python" else ()
             existing = _check_environment(paths, machine, options, arguments=arguments)
             _check_projects(existing, options.terminal)
@@ -142,22 +146,6 @@ def _make_source_lines(index: str, tag: str) -> list[str]:
         f"# url = {json.dumps(redact(index))}",
         "# explicit = true",
     ]
-
-
-def _recover_environment(paths: EnvironmentPaths, reporter: Reporter) -> None:
-    """Recover an interrupted change.
-
-    If a change is still running, wait for it.
-    """
-    from gpuinstall.install.journal import needs_recovery
-
-    if needs_recovery(paths):
-        from gpuinstall.install.environment_lock import (
-            environment_lock,  # slow to import
-        )
-
-        with environment_lock(paths, reporter):
-            pass
 
 
 def _check_gpu(machine: Machine) -> None:

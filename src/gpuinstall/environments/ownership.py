@@ -2,17 +2,14 @@
 
 Packages own the files in their RECORD and the compiled modules. Environment tools and
 gpuinstall own a few fixed names. All other files are the user's, and gpuinstall does not
-delete them. This module also finds packages that write forbidden or shared files.
+delete them. This module also finds packages that write forbidden files.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import WORK, packages_folders
@@ -158,23 +155,3 @@ def find_misplaced_file(package: InstalledPackage, root: Path) -> str | None:
         if record and record["name"] != package.record.name:
             return f"{name} would write {path}, metadata of another package"
     return None
-
-
-def find_overwritten_files(
-    packages: Iterable[InstalledPackage], root: Path
-) -> dict[tuple[InstalledPackage, ...], list[str]]:
-    """Return files that packages write with different contents.
-
-    Args:
-        packages: The packages.
-        root: A folder with the layout of an environment.
-    """
-    written = {package: find_written_files(package, root) for package in packages}
-    writers = Counter(chain.from_iterable(written.values()))
-    overwritten: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
-    for path in (path for path, count in writers.items() if count > 1):
-        rows = {one: files[path] for one, files in written.items() if path in files}
-        # Namespace packages may share an identical module.
-        if len({(row.digest, row.size) for row in rows.values()}) > 1:
-            overwritten[tuple(rows)].append(path)
-    return overwritten

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _NAME = r"[a-z0-9][a-z0-9-]*"
 _VERSION = r"[\w.+!]*"
+_VERSION_FIELD = r"(?m)^Version: *(\S+)"
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
 _REQUIRED_NAME = r"(?m)^Requires-Dist: *([\w.-]+)"
 _REQUIRES = r"(?m)^Requires-Dist: *(.+)$"
@@ -43,6 +44,9 @@ _METADATA = (
     r"|[\w-]+\.txt|not-zip-safe|zip-safe"
 )
 """Metadata files that installers and setuptools write."""
+
+
+_KINDS = (".dist-info", ".egg-info", ".egg-link")
 
 
 class RecordedFile(NamedTuple):
@@ -62,7 +66,7 @@ class InstalledPackage(Value):
     """The canonical name of the package."""
     version: str
     record: Path
-    """The metadata folder: ``.dist-info`` or ``.egg-info``."""
+    """The ``.dist-info``, ``.egg-info``, or ``.egg-link`` of the package."""
 
     def find_metadata_files(self) -> list[Path]:
         """Return the metadata files that installers write."""
@@ -132,9 +136,12 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
     """Read the packages in ``site-packages`` folders, including duplicates."""
     packages = []
     for folder in folders:
-        records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
+        records = [path for kind in _KINDS for path in folder.glob(f"*{kind}")]
         for record in sorted(filter(_has_metadata, records)):
             stem, _, rest = record.stem.partition("-")
+            if record.suffix == ".egg-link":
+                # The name of this file has no version, and may have hyphens.
+                stem, rest = record.stem, _read_linked_version(record)
             name = normalize_name(stem)
             version = rest.partition("-py")[0]
             if re.fullmatch(_NAME, name) and re.fullmatch(_VERSION, version):
@@ -143,9 +150,19 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
     return tuple(packages)
 
 
+def _read_linked_version(link: Path) -> str:
+    """Return the version of an editable project of setuptools, or ""."""
+    folder = Path(_read_text(link).partition("\n")[0].strip())
+    for metadata in folder.glob(f"{link.stem.replace('-', '_')}.egg-info/PKG-INFO"):
+        version = re.search(_VERSION_FIELD, _read_text(metadata))
+        if version:
+            return version[1]
+    return ""
+
+
 def _has_metadata(record: Path) -> bool:
     """Return whether a metadata folder contains files of an installer."""
-    if record.suffix == ".egg-info":
+    if record.suffix != ".dist-info":
         return isfile(record) or isfile(record / "PKG-INFO")
     return isfile(record / "METADATA") or isfile(record / "RECORD")
 

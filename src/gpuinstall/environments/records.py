@@ -21,6 +21,7 @@ from gpuinstall.base.environment_paths import (
     WORK,
     EnvironmentPaths,
     Layout,
+    find_environment_of,
     interpreter,
     packages_folders,
     venv_option,
@@ -339,8 +340,7 @@ def find_undoable_environments() -> list[EnvironmentPaths]:
         work = Path(_read_record(record)[0])
         is_unmanaged = work.name == WORK and not exists(work.parent / "pyvenv.cfg")
         if is_unmanaged and exists(work / "last"):
-            # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
-            root = work.parents[2 if work.parents[1].name == "Lib" else 3]
+            root = find_environment_of(work.parent)
             changed.append(_unmanaged_paths(root, work.parent))
     return changed
 

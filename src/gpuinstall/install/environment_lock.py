@@ -28,12 +28,8 @@ from gpuinstall.environments.running import (
     is_shared_file_system,
     try_lock_file,
 )
-from gpuinstall.install.transaction import (
-    check_last_change,
-    recover,
-    remove_leftovers,
-    roll_back,
-)
+from gpuinstall.install.journal import remove_leftovers
+from gpuinstall.install.transaction import check_last_change, recover, roll_back
 
 WAIT_S = 600.0
 """Seconds to wait for another command, which may be downloading 3 GB."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import filterfalse
 from os.path import isdir, islink
 from pathlib import Path
 
-from gpuinstall.base.advice import Advice
-from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
+from gpuinstall.base.advice import Advice, make_change
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    relative_prefix,
+    unused_venv_option,
+)
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import create_link_error, leads_outside
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
@@ -85,8 +90,10 @@ def plan_change(
         for name in {*added, *recorded, *own}
         if os.path.lexists(place.root / name) and not is_folder(place.root / name)
     }
-    shared = find_shared_files(place, old_packages, (present & recorded) - added.keys())
-    present = present.difference(*shared.values())
+    shared = _find_shared_files(
+        place, old_packages, (present & recorded) - added.keys()
+    )
+    present -= shared
     removed = frozenset(present - added.keys())
     inspected = {name: read_size_and_mtime(place.root / name) for name in present}
     check_paths(place, added, {*present, *own}, removed)
@@ -111,6 +118,9 @@ def plan_change(
     return Change(place, added, removed, journal, inspected)
 
 
+_UNRECORDED = re.compile(r"/RECORD\Z|\.pyc\Z|\.egg-(info|link)(/|\Z)")
+
+
 def _find_modified_files(
     place: EnvironmentPaths,
     added: Mapping[str, Path],
@@ -125,8 +135,8 @@ def _find_modified_files(
         old_packages: The packages to remove or replace.
         present: The existing files to remove or replace.
     """
-    # RECORD does not list modules that Python compiled, nor itself after a power cut.
-    names = {name for name in present if not name.endswith(("/RECORD", ".pyc"))}
+    # RECORD does not list modules that Python compiled, nor itself after a power cut. Legacy packages have none.
+    names = {name for name in present if not _UNRECORDED.search(name)}
     packages = [*old_packages, *read_packages(place.find_packages_folders())]
     # Replacing a file with an identical file loses no data.
     return {
@@ -161,28 +171,25 @@ def find_staged_files(
     return files
 
 
-def find_shared_files(
+def _find_shared_files(
     place: EnvironmentPaths,
     old_packages: Collection[InstalledPackage],
     names: Collection[str],
-) -> dict[str, set[str]]:
-    """Return the files that packages share with others, by the other package.
+) -> set[str]:
+    """Return the files that packages share with packages that remain.
 
     Args:
         place: The environment.
         old_packages: The packages to remove or replace.
         names: The files of these packages, relative to the environment's root.
     """
+    shared = set[str]()
     if not names:
-        return {}
-    shared: dict[str, set[str]] = {}
+        return shared
     records = {package.record for package in old_packages}
     for package in read_packages(place.find_packages_folders()):
-        if package.record in records:
-            continue
-        files = find_written_files(package, place.root).keys() & set(names)
-        if files:
-            shared[package.name] = files
+        if package.record not in records:
+            shared |= find_written_files(package, place.root).keys() & set(names)
     return shared
 
 
@@ -294,7 +301,13 @@ def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
         return
     why = "the change would write or remove files outside the environment"
     if is_link(path):
-        raise create_link_error(path, why)
+        error = create_link_error(path, why)
+        if any(one.is_relative_to(path) for one in place.find_packages_folders()):
+            # The environment needs the target of this link.
+            venv = unused_venv_option(place.folder)
+            change = make_change(*venv, note="another folder", without=("--into",))
+            error.fixes = (change,)
+        raise error
     raise UsageError(
         "leads-outside",
         f"something is mounted at {path}",

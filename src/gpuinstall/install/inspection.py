@@ -13,7 +13,7 @@ from gpuinstall.environments.records import (
     check_start,
     was_created_here,
 )
-from gpuinstall.install.journal import needs_recovery
+from gpuinstall.install.journal import find_leftovers, needs_recovery
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -50,7 +50,9 @@ def lock_state(
     """
     state = read_state(project, options)
     place = state.existing.paths
-    is_unchanged = state.action is Action.NOTHING and not needs_recovery(place)
+    must_recover = needs_recovery(place)
+    is_unchanged = state.action is Action.NOTHING and not must_recover
+    is_unchanged = is_unchanged and not find_leftovers(place)
     if state.existing.has_python:
         allows = project.sources.policy.runs(place.venv)
         # No kernel runs in an unchanged environment.
@@ -64,7 +66,7 @@ def lock_state(
     from gpuinstall.install.environment_lock import environment_lock
 
     lock: AbstractContextManager[tuple[bool, bool]] = nullcontext((False, False))
-    is_changed = state.action is not Action.VERIFY or needs_recovery(place)
+    is_changed = state.action is Action.BUILD or must_recover
     if is_changed or not is_read_only(place):
         check_rights(place, is_replaced=options.replace)
         lock = environment_lock(place, project.reporter, is_replaced=options.replace)

@@ -22,6 +22,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os.path import exists
@@ -37,12 +39,18 @@ from gpuinstall.base.files import (
     read_document,
     write_atomically,
 )
-from gpuinstall.base.removal import is_folder, is_link, iter_files, tree_size
+from gpuinstall.base.removal import (
+    is_folder,
+    is_link,
+    iter_files,
+    remove_path,
+    tree_size,
+)
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.records import find_recorded_path, record_identity
 from gpuinstall.environments.running import Owner
-from gpuinstall.environments.stamp import read_boot_id, read_file_stamp
+from gpuinstall.environments.stamp import STAMP_NAME, read_boot_id, read_file_stamp
 
 _ORIGIN = "origin"
 """File of a committed journal with boot ID and environment's inode."""
@@ -87,6 +95,41 @@ def needs_recovery(place: EnvironmentPaths) -> bool:
         return True
     is_checked = not is_journal(place.last_change) or has_same_origin(place)
     return not is_checked and os.access(place.work, os.W_OK)
+
+
+_TEMPORARY_FOLDER = r"(staging|\.new|\.discarded)-[0-9a-f]{8}"
+_TEMPORARY_FILE = r"\..{1,40}\.[0-9a-f]{8}"
+"""The pattern for names of gpuinstall's temporary files."""
+_DAY_S = 86400
+
+
+def find_leftovers(place: EnvironmentPaths) -> list[Path]:
+    """Return the staging folders and temporary files of all commands."""
+    found = []
+    for path in place.work.iterdir() if is_folder(place.work) else ():
+        pattern = _TEMPORARY_FOLDER if is_folder(path) else _TEMPORARY_FILE
+        if re.fullmatch(pattern, path.name):
+            found.append(path)
+    if place.is_managed:
+        stamps = place.venv.glob(f".{STAMP_NAME}.*")
+        found += [one for one in stamps if re.fullmatch(_TEMPORARY_FILE, one.name)]
+    return found
+
+
+def remove_leftovers(place: EnvironmentPaths, *, is_alone: bool = True) -> None:
+    """Remove the staging folders and temporary files of killed commands.
+
+    Args:
+        place: The environment, which this command has locked.
+        is_alone: Whether the lock excludes all other commands. Otherwise, only this command's folders, and leftovers
+            that are older than a day, are removed.
+    """
+    for own in (place.scratch, place.staging):
+        remove_path(own)
+    for path in find_leftovers(place):
+        _, changed_ns, _ = read_file_stamp(str(path))
+        if is_alone or changed_ns < time.time_ns() - _DAY_S * 10**9:
+            remove_path(path)
 
 
 def has_same_origin(place: EnvironmentPaths) -> bool:

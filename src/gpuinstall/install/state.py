@@ -505,8 +505,6 @@ def package_change(
         fit: The lock file and its plan.
         options: The packages to reinstall.
     """
-    from gpuinstall.install.file_change import find_recorded_files, find_shared_files
-
     marker, new = existing.marker, fit.lock
     reinstalled = options.select_reinstalled(new.names)
     if not existing.paths.is_managed:
@@ -531,10 +529,6 @@ def package_change(
         comes |= new.addresses.keys()
     # pip is installed but is in no lock file.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
-    # Reinstall a package that shares files with a removed one, to write those files again.
-    old_packages = existing.find_packages(goes)
-    files = find_recorded_files(old_packages, existing.paths.root)
-    comes |= find_shared_files(existing.paths, old_packages, files).keys() & new.names
     return PackageChange(comes, frozenset(goes))
 
 

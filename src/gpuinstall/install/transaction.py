@@ -74,7 +74,7 @@ from gpuinstall.environments.records import (
     make_undo_command,
 )
 from gpuinstall.environments.running import Owner, read_restart_time
-from gpuinstall.environments.stamp import STAMP_NAME, read_file_stamp
+from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.install.file_change import (
     Change,
     check_inside,
@@ -642,13 +642,6 @@ def _restore_file(
     return True
 
 
-_TEMPORARY_FOLDER = r"(staging|\.new|\.discarded)-[0-9a-f]{8}"
-_TEMPORARY_FILE = r"\..{1,40}\.[0-9a-f]{8}"
-"""The pattern for names of gpuinstall's temporary files."""
-_DAY_S = 86400
-_TEMPORARY_STAMP = rf"\.{re.escape(STAMP_NAME)}\.[0-9a-f]{{8}}"
-
-
 def check_last_change(place: EnvironmentPaths) -> bool:
     """Compare the files of the last change once after a restart.
 
@@ -695,29 +688,6 @@ def _is_cut(path: Path, written: tuple[int, ...]) -> bool:
     size, written_ns = written
     now, changed_ns, _ = read_file_stamp(str(path))
     return now < size and changed_ns <= written_ns
-
-
-def remove_leftovers(place: EnvironmentPaths, *, is_alone: bool = True) -> None:
-    """Remove the staging folders and temporary files of killed commands.
-
-    Args:
-        place: The environment, which this command has locked.
-        is_alone: Whether the lock excludes all other commands. Otherwise, only this command's folders, and those that
-            are older than a day, are removed.
-    """
-    for own in (place.scratch, place.staging):
-        remove_path(own)
-    if not is_folder(place.work):
-        return
-    for path in list(place.work.iterdir()):
-        is_old = is_alone or path.lstat().st_mtime < time.time() - _DAY_S
-        if re.fullmatch(_TEMPORARY_FOLDER, path.name) and is_folder(path) and is_old:
-            remove_path(path)
-        elif re.fullmatch(_TEMPORARY_FILE, path.name) and is_alone:
-            remove_file(path)
-    for path in list(place.venv.glob(f".{STAMP_NAME}.*")) if place.is_managed else ():
-        if re.fullmatch(_TEMPORARY_STAMP, path.name):
-            remove_file(path)
 
 
 def _finish_rebuild(

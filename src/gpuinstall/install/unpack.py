@@ -22,10 +22,9 @@ from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.files import leads_outside, real_path, write_atomically
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.requirement import is_http_url
-from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.damage import find_damage
-from gpuinstall.environments.environment import read_python_version
+from gpuinstall.environments.environment import is_virtual, read_python_version
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     FamilyMember,
@@ -34,10 +33,7 @@ from gpuinstall.environments.guard import (
     is_own_guard_file,
     write_guard,
 )
-from gpuinstall.environments.ownership import (
-    find_misplaced_file,
-    find_overwritten_files,
-)
+from gpuinstall.environments.ownership import find_misplaced_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
     find_required_names,
@@ -186,26 +182,32 @@ def _create_overlay_environment(
         session: The clients of this command.
     """
     python = place.find_interpreter()
-    if place.is_managed and python.parent.name == "bin":
+    if is_virtual(place.venv) and python == place.venv / "bin" / "python":
         # Copying is faster than uv venv (0.1 s). On Windows, python.exe is uv's launcher.
         for path in (python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
             copy = staging / relative_prefix(path, place.venv)
             copy.parent.mkdir(exist_ok=True)
             if os.path.lexists(path):
                 shutil.copy2(path, copy, follow_symlinks=False)
+        with (staging / "pyvenv.cfg").open("a", encoding="utf-8") as configuration:
+            # uv writes the interpreter's path into scripts otherwise.
+            configuration.write("\nrelocatable = true\n")
         for folder in place.find_packages_folders():
             (staging / relative_prefix(folder, place.venv)).mkdir(
                 parents=True, exist_ok=True
             )
     else:
         run_uv(uv.venv_command(python, staging), session)
-    lines = [
-        f"import site; site.addsitedir({str(folder)!r})\n"
-        for folder in place.find_search_path()
-    ]
-    write_atomically(
-        packages_folders(staging)[0] / "zz_others.pth", "".join(lines), is_cached=True
+    folders = [str(folder) for folder in place.find_search_path()]
+    # uv parses the output of this interpreter, to which startup files can print.
+    words = (
+        "import site, sys; out, sys.stdout = sys.stdout, sys.stderr",
+        f"[*map(site.addsitedir, {folders!r})]",
+        "site.execsitecustomize()",
+        "sys.stdout = out",
     )
+    others = packages_folders(staging)[0] / "zz_others.pth"
+    write_atomically(others, f"{'; '.join(words)}\n", is_cached=True)
 
 
 def _is_staging_relocatable(place: EnvironmentPaths) -> bool:
@@ -341,19 +343,6 @@ def _check_files(
                     "install", others, note="another version, or omit the package"
                 ),
             )
-    overlapping = set[str]()
-    for writers, files in find_overwritten_files(packages, staging).items():
-        both = sorted(package.name for package in writers)
-        overlapping.update(both)
-        project.reporter.warn(
-            f"{' and '.join(both)} write different contents to {join_names(files)}; "
-            "the last package in the lock file wins, as with pip"
-        )
-    # uv installs in parallel. Reinstall packages with shared files in order.
-    for locked in planned.fit.lock.pylock.packages:
-        if locked.name in overlapping & names:
-            _remove_staged([one for one in new if one.name == locked.name], staging)
-            _unpack_into_staging({locked.name}, planned, project)
     return new
 
 

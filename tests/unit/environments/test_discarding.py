@@ -20,7 +20,7 @@ from gpuinstall.environments.environment import (
     find_modified_scripts,
 )
 from gpuinstall.environments.ownership import find_user_paths
-from gpuinstall.install.transaction import remove_leftovers
+from gpuinstall.install.journal import remove_leftovers
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.skips import needs_links

@@ -12,7 +12,6 @@ from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.environments.guard import write_guard
 from gpuinstall.environments.ownership import (
     find_misplaced_file,
-    find_overwritten_files,
     find_user_paths,
 )
 from gpuinstall.environments.packages import read_packages
@@ -191,23 +190,3 @@ def test_package_files_at_forbidden_paths_are_rejected(tmp_path):
         if found != message:
             wrong[path] = found
     assert wrong == {}
-
-
-def test_packages_that_overwrite_each_other_are_found(tmp_path):
-    packages = {
-        "nvidia_nccl": {"nvidia/__init__.py": "a"},
-        "other": {"nvidia/__init__.py": "a", "other.py": "b"},
-        "opencv_contrib": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/x.py"), "1"),
-        "opencv_headless": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/c.py"), "2"),
-        "opencv_python": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/c.py"), "3"),
-    }
-    for name, files in packages.items():
-        add_package(tmp_path, name, files)
-    found = find_overwritten_files(read_packages([tmp_path / SITE]), tmp_path)
-    assert {tuple(one.name for one in who): files for who, files in found.items()} == {
-        ("opencv-contrib", "opencv-headless", "opencv-python"): [
-            f"{SITE}/cv2/a.py",
-            f"{SITE}/cv2/b.py",
-        ],
-        ("opencv-headless", "opencv-python"): [f"{SITE}/cv2/c.py"],
-    }

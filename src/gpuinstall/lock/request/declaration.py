@@ -281,7 +281,7 @@ def _add_requirements_file(
         if listed.requirements:
             break
         path = folder / name
-        text = read_requirements_text(path, folder) if isfile(path) else ""
+        text = read_requirements_text(path, folder) if exists(path) else ""
         if text.startswith(_EXPORT):
             unread[name] = command
         # An empty file requests nothing, so read the next one.

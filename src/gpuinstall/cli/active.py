@@ -9,15 +9,12 @@ from contextlib import contextmanager
 from os.path import exists, isfile
 from pathlib import Path
 
-import click
-
-from gpuinstall.base.advice import Advice, environment_advice, make_change
+from gpuinstall.base.advice import environment_advice, make_change
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import SHELL_FOLDER, display_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quote_word
 from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.options import (
     CommandOptions,
@@ -44,7 +41,6 @@ def enter_project_folder(terminal: Terminal, installs: bool = False) -> Iterator
     """
     from gpuinstall.lock.request.declaration import (
         find_parent_environment,
-        find_parent_requirements,
         find_project_folder,
     )
 
@@ -69,12 +65,6 @@ def enter_project_folder(terminal: Terminal, installs: bool = False) -> Iterator
     if folder != here:
         terminal.step("Folder", f"{display_path(folder)} ({here.name} has no request)")
         os.chdir(folder)
-    elif click.get_current_context().params.get("requirement_files") == ():
-        file = find_parent_requirements(here)
-        if file:
-            place = os.path.relpath(file)
-            text = f"{place} of a parent folder; to use it, add -r {quote_word(place)}"
-            terminal.step("Skipped", text)
     shell_folder = SHELL_FOLDER.set(here)
     try:
         yield here.relative_to(folder)
@@ -184,15 +174,7 @@ def report_active_environment(
     active = find_active_environment(venv)
     if active is None:
         return
-    from gpuinstall.environments.environment import read_marker
-
     advice = environment_advice(active, *words)
-    # gpuinstall changes packages in an unmanaged environment, but never replaces it.
-    if read_marker(active) is None and words[0] == "install":
-        advice = environment_advice(active, *words, "--into")
-    elif read_marker(active) is None and words[0] == "remove":
-        removal = ("pip", "uninstall", "--python", str(active), *words[1:])
-        advice = Advice("uv", removal)
     place = display_path(venv.absolute())
     reporter.step(
         "Active",

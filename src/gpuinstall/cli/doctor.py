@@ -100,15 +100,10 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
     for finding in examination.findings:
         terminal.print_line()
         terminal.print_finding(finding)
-    terminal.print_line()
-    for finding in examination.findings:
-        # A note without a fix is not a problem.
-        if finding.blocking or finding.fix:
-            first = next(iter(finding.fixes), finding.message)
-            # A note may be a condition of the fix.
-            terminal.print_field("First", first)
-            return
-    terminal.print_line("no problems found")
+    # A note without a fix is not a problem.
+    if not any(finding.blocking or finding.fix for finding in examination.findings):
+        terminal.print_line()
+        terminal.print_line("no problems found")
 
 
 def _format_environment(examination: Examination) -> str:

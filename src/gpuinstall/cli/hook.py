@@ -266,16 +266,7 @@ def _write_configuration(
         file: The file.
         after: The new text. Empty: remove the file.
         before: The text when it was read.
-
-    Raises:
-        UsageError: Another program changed the file in the meantime.
     """
-    if _read_text(file) != before:
-        raise UsageError(
-            "hook-changed",
-            f"{file} was not updated: another program changed it during this run",
-            hint="Run it again",
-        )
     if not after:
         retry(file.unlink)
         return

@@ -51,23 +51,6 @@ _SAME_OPTIONS = {
     "--extra-index-url": "--index",
 }
 """Options of gpuinstall by the equivalent option of pip and uv."""
-_OTHER_WORDS: dict[str, tuple[Hint, ...]] = {
-    "--locked": (make_command("lock", "check"), make_command("sync")),
-    "--frozen": (
-        make_command("sync", note="installs the lock file without updating it"),
-    ),
-    "--check": (make_command("lock", "check"),),
-    "--gpu": ("Use plan --gpu, or lock --gpu, for another machine",),
-    "--no-cache": (Advice("export", ("UV_NO_CACHE=1",), note="then run it again"),),
-    "--wheels": ("Use sync --wheels, or --find-links DIR instead",),
-    "--project": ("Run it in that folder, or with --venv DIR",),
-    "version": (make_command("--version"),),
-    "list": (
-        Advice("uv", ("pip", "list"), note="packages"),
-        make_command("env", "list", note="environments"),
-    ),
-}
-"""Hints for options and commands of pip and uv."""
 FIRST_BOOTSTRAP = "bootstrap"
 """The first argument of a command line after bootstrap.py created the tool."""
 BOOTSTRAP_ARGUMENTS = {FIRST_BOOTSTRAP, "bootstrap-again"}
@@ -209,13 +192,8 @@ def _convert_usage_error(
     message = error.format_message()
     for number, word in enumerate(arguments):
         option, equals, value = word.partition("=")
-        is_known = isinstance(error, click.BadOptionUsage | click.BadParameter)
-        if is_known or f"'{option}'" not in message:
-            continue
-        if option in {*_OTHER_WORDS, *_SAME_OPTIONS}:
+        if option in _SAME_OPTIONS and f"'{option}'" in message:
             message = error.message  # without similar options
-        hint = _OTHER_WORDS.get(option, hint)
-        if option in _SAME_OPTIONS:
             own = list(arguments)
             own[number] = f"{_SAME_OPTIONS[option]}{equals}{value}"
             hint = (Advice(PROGRAM, tuple(own)),)
@@ -278,7 +256,7 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
         UsageError: A command is misplaced and would be parsed as a package.
     """
     # --help lists all commands instead of the options of install.
-    of_program = {"help", "-h", "--help", "-V", "--version", *_OTHER_WORDS}
+    of_program = {"help", "-h", "--help", "-V", "--version", "version", "list"}
     if {*COMMANDS, *ALIASES, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from urllib.parse import urlsplit
 
 from gpuinstall.base.advice import Advice, Hint, make_command
-from gpuinstall.base.cache import HostCache
-from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
@@ -63,9 +59,7 @@ def plan_command(options: CommandOptions) -> Outcome:
             if options.gpu_names:
                 minimum = find_minimum_cuda(plan, machine, requested, project.catalog)
             reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
-            silent = () if kept else _find_silent_index(plan)
-            warnings = (*plan.warnings, *silent)
-            plan = replace(plan, reasons=reasons, warnings=warnings)
+            plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
         message = (
@@ -108,15 +102,6 @@ def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason |
         return None
     message = f"install keeps torch {kept.choice.build.name}, which is locked in {kept.lock.name}"
     return Reason("torch-locked", message)
-
-
-def _find_silent_index(plan: Plan) -> Iterator[Reason]:
-    """Yield a warning if the torch index was unreachable a moment ago."""
-    index = plan.choice.index or ""
-    silent_hosts = HostCache(own_cache_folder() / "unreachable")
-    if silent_hosts.has(urlsplit(index).netloc):
-        message = f"{index} was unreachable a moment ago; install and lock would use the other sources"
-        yield Reason("index-was-unreachable", message)
 
 
 def _resolve_instead(change: Hint, machine: Machine) -> Hint:

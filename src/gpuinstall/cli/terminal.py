@@ -274,7 +274,7 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._write_event("command", argv=list(argv))
         else:
-            program, *words = map(_get_first_line, argv)
+            program, *words = argv
             line = format_hint(Advice(program, tuple(words)))
             self._show(head=f"{'':11} $ {line}", dim=True)
 
@@ -313,12 +313,6 @@ CURRENT_TERMINAL = ContextVar[Terminal | None]("CURRENT_TERMINAL", default=None)
 def _supports_bars(stream: TextIO) -> bool:
     """Return whether a stream is a terminal that supports progress bars."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _get_first_line(word: str) -> str:
-    """Shorten a script argument to its first line for display."""
-    first = next(iter(word.splitlines()), "")
-    return word if word == first else f"{first[:60]}…"
 
 
 def apply_hints(hints: Iterable[Hint]) -> tuple[Hint, ...]:

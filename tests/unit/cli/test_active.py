@@ -40,8 +40,6 @@ def test_install_hint_suggests_the_active_environment(active, tmp_path):
     venv = tmp_path / ".venv"
 
     assert advice("install", venv) == f"gpuinstall install --venv {active}"
-    (active / "gpuinstall.json").unlink()
-    assert advice("install", venv) == f"gpuinstall install --into --venv {active}"
     assert advice("verify", venv) == f"gpuinstall verify --venv {active}"
 
 

@@ -529,17 +529,6 @@ def find_parent_environment(start: Path) -> Path | None:
     return None
 
 
-def find_parent_requirements(start: Path) -> Path | None:
-    """Return the nearest requirements.txt in a parent without a request.
-
-    Args:
-        start: The working folder.
-    """
-    parents = [] if has_lock_or_request(start) else _find_trusted_parents(start)
-    files = (folder / "requirements.txt" for folder in parents)
-    return next(filter(isfile, files), None)
-
-
 def _find_trusted_parents(start: Path) -> Iterator[Path]:
     """Yield parents up to a repository, the home folder, or another owner."""
     home = Path.home()

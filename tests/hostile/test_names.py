@@ -1,6 +1,5 @@
 """Tests that names of folders and files have no special meaning."""
 
-import os
 import re
 import sys
 from contextlib import closing
@@ -138,23 +137,3 @@ def test_name_selects_no_other_folder(here, stand_in, host, case):
     # uv reads a number sign in the path of find-links as a fragment.
     if level != "links" or "#" not in name:
         assert list_packages(theirs.out, folder) == locked, theirs.err
-
-
-@pytest.mark.parametrize("case", mostly_heavy(CASES, {("C#", "project")}), ids=repr)
-def test_project_with_any_name_is_installed(here, stand_in, host, case):
-    name, level = case
-    make_wheel(stand_in.folder / "simple", "parrot", "1.0")
-    name = decode(name, host)
-    folder = LEVELS[level](here.folder, name)
-    if len(name.splitlines()) > 1:
-        pytest.skip("a line break in a path is refused")
-    inside = replace(here, folder=folder)
-
-    # A folder with a colon in its path cannot be on PATH.
-    venv = here.folder.parent / "venv"
-    options = ["--venv", str(venv)] if os.pathsep in str(folder) else []
-
-    done = inside.run("install", "parrot", "filelock", "torch", *options)
-
-    assert host.log == [], done.err
-    assert done.status in {0, 5}, done.err

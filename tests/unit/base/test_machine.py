@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.machine import Driver, Machine
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.versions import ComputeCapability
 
 CARD: dict[str, Any] = {"compute_capability": "8.0"}
 LEAST: dict[str, Any] = {
@@ -92,13 +92,6 @@ def test_machine_problems_block_by_default():
     passing = {"code": "b", "blocking": False}
     machine = read(problems=[{"code": "a"}, passing, {"code": "c", "gpus": [0]}])
     assert [problem.code for problem in machine.blocking] == ["a"]
-
-
-def test_driver_facts_are_optional():
-    version = DriverVersion.parse("470.256.02")
-    assert read(driver={}).driver == Driver()
-    assert read(driver={"cuda": "12.2"}).driver == Driver(cuda=CudaVersion(12, 2))
-    assert read(driver={"version": str(version)}).driver == Driver(version=version)
 
 
 def test_unknown_compute_capability_is_read_as_none():

@@ -15,7 +15,6 @@ from gpuinstall.catalog.listing import (
     platform_floor,
     platforms,
     python,
-    read_family_wheels,
     read_listing,
     update_builds,
 )
@@ -139,18 +138,6 @@ def test_local_html_pages_and_folders_are_listed(folder, client, tmp_path):
         (places[1], (folder / "simple" / name).as_uri()),
         (DEFAULT_INDEX, (tmp_path / "files" / name).as_uri()),
     ]
-
-
-def test_triton_wheels_are_listed_from_backend_page(folder, client):
-    with SimulatedIndex(folder) as index:
-        (triton,) = read_family_wheels(_named(index), client, "cu126", "triton")
-        assert read_family_wheels(_named(index), client, "cpu", "triton") == ()
-    assert (triton.package, str(triton.version), triton.sha256, triton.metadata) == (
-        "triton",
-        "3.8.0",
-        None,
-        True,
-    )
 
 
 INDEX = "https://index.example/whl"

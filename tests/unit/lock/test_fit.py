@@ -1,11 +1,9 @@
-from packaging.pylock import Pylock
-
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.lock.file.fit import check_lock, find_best_lock, select_sources
+from gpuinstall.lock.file.fit import check_lock, find_best_lock
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.plan.values import PlanInput
 from tests.frozen import frozen_catalog
@@ -136,19 +134,3 @@ def test_incompatible_lock_returns_a_reason():
         if answer != expected:
             wrong.append((row, answer))
     assert wrong == []
-
-
-def test_packages_of_a_lock_are_selected_once(monkeypatch):
-    own = torch("cu126", "2.13.0+cu126")
-    selected = []
-    select = Pylock.select
-
-    def count(self, **options):
-        selected.append(self)
-        return select(self, **options)
-
-    monkeypatch.setattr(Pylock, "select", count)
-    for _ in range(2):
-        [(package, _)] = select_sources(own, "3.12", A100)
-        assert package.name == "torch"
-    assert len(selected) == 1

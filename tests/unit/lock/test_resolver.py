@@ -2,41 +2,11 @@ import tomli
 
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.file.lock import is_placeholder, placeholder_hash
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge
 from gpuinstall.lock.uv.builds import load_known_builds
-from gpuinstall.lock.uv.project import format_simple_page
 from gpuinstall.sources.web import Page
 from tests.lab.own_sources import naming
-from tests.unit.lock.wheels_here import listed, resolver_project, torch
-
-TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
-
-
-def test_generated_index_page_parses_to_same_wheels():
-    wicked = 'https://index.example/"><a href="https://evil.example'
-    wheels = (
-        torch(metadata=True, metadata_sha256="b" * 64),
-        TRITON,
-        torch(source=wicked),
-    )
-    page = Page(
-        format_simple_page(wheels, has_placeholders=True),
-        "text/html",
-        "https://elsewhere.example/",
-    )
-    read = [(one.url, one.sha256, one.metadata_sha256) for one in parse_page(page)]
-    first, second, third = (wheel.url for wheel in wheels)
-    assert read == [
-        (first, placeholder_hash(first), "b" * 64),
-        (second, "a" * 64, None),
-        (third, placeholder_hash(third), None),
-    ]
-    # Each file has its own placeholder hash.
-    assert placeholder_hash(first) != placeholder_hash(third)
-    assert len(placeholder_hash(first)) == 64
-    assert is_placeholder(placeholder_hash(first))
-    assert not is_placeholder("a" * 64)
+from tests.unit.lock.wheels_here import resolver_project, torch
 
 
 def test_uv_settings_contain_metadata_without_project_sources():

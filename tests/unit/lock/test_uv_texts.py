@@ -84,41 +84,6 @@ def pinned(tmp_path):
     made.host.close()
 
 
-NO_CODE = {"PYTHONHOME": "/dev/null"}
-BUILT = "built @ file://{links}/built-1.0.tar.gz"
-FOLDER = "{folder}/unnamed"
-
-
-def test_uv_stops_before_build_code_runs(pinned):
-    unnamed = pinned.folder / "unnamed"
-    unnamed.mkdir()
-    (unnamed / "setup.py").write_text(SETUP, "utf-8")
-    places = {"links": pinned.links, "folder": pinned.folder}
-    for request, options, package in (
-        ("built", (), "built==1.0"),
-        (BUILT, (), BUILT),
-        (BUILT, ("--only-binary=:all:",), BUILT),
-        (BUILT, ("--only-binary=built",), BUILT),
-        (FOLDER, (), None),
-        (FOLDER, ("--only-binary=:all:",), None),
-        (f"-e {FOLDER}", ("--only-binary=:all:",), None),
-    ):
-        message = pinned.resolve(request.format(**places), *options, **NO_CODE)
-        assert errors.needs_build(message), message
-        expected = package and package.format(**places)
-        assert errors.find_unbuilt_package(message) == expected, message
-
-
-def test_uv_reports_extra_that_does_not_exist(pinned):
-    request = f"thing[real,nope]\nthing[far] @ file://{pinned.links}/thing-1.0-py3-none-any.whl"
-    message = pinned.resolve(request)
-    assert not errors.needs_build(message)
-    assert {row[0::2] for row in errors.find_missing_extras(message)} == {
-        ("thing", "nope"),
-        ("thing", "far"),
-    }
-
-
 def test_uv_needs_all_sources_to_find_members(pinned):
     project = '[project]\nname = "{}"\nversion = "1"\n'
     texts = {

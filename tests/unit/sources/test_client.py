@@ -79,17 +79,6 @@ def _nobody():
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_client_decodes_utf8_and_sends_user_agent(host, client):
-    page = client.page(f"{host.url}/page/")
-    assert page is not None
-    assert (page.text, page.content_type, page.url) == (
-        "Fenêtre",
-        "text/html",
-        f"{host.url}/page/",
-    )
-    assert host.log[0].headers["user-agent"].startswith("gpuinstall/")
-
-
 def test_cached_page_is_revalidated(host, tmp_path):
     for _ in range(2):
         with Client(cache=tmp_path) as client:
@@ -101,13 +90,6 @@ def test_cached_page_is_revalidated(host, tmp_path):
         (200, True),
         (304, False),
     ]
-
-
-def test_recent_page_is_not_requested(host, tmp_path):
-    for _ in range(2):
-        with Client(cache=tmp_path) as client:
-            client.page(f"{host.url}/page/")
-    assert len(host.log) == 1
 
 
 @pytest.mark.parametrize("path", ["page", "untagged"])

@@ -7,7 +7,6 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.sources import OFFICIAL, Sources
 from gpuinstall.sources.announcements import (
     report_folder_sources,
     report_ignored_settings,
@@ -80,18 +79,6 @@ def test_index_configuration_precedence_depends_on_location(environ, tmp_path, t
             _write(tmp_path / name, "\n".join(below))
     sources = read_sources(None, environ, tmp_path / "project/deep")
     assert lines_of(sources) == expected
-
-
-def test_official_index_is_the_default(read):
-    assert read() == Sources(torch_index=OFFICIAL)
-
-
-def test_requested_index_replaces_the_official_torch_index(environ, tmp_path):
-    sources = read_sources("https://index.example/whl/", environ, tmp_path)
-    assert (sources.torch_index, sources.is_torch_index_requested) == (
-        "https://index.example/whl",
-        True,
-    )
 
 
 @pytest.mark.parametrize(

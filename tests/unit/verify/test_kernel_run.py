@@ -31,13 +31,6 @@ def ended(*lines, status=0, err=""):
     )
 
 
-def test_report_of_successful_child_is_parsed():
-    found = read_kernel_report(ended(BEGIN, END, {"architectures": ["sm_90"]}), 180)
-    assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
-    assert found.architectures == ("sm_90",)
-    assert not found.failed
-
-
 def test_finished_checks_of_all_devices_are_counted(tmp_path, monkeypatch):
     program, listener = tmp_path / "python", Listener()
     lines = ended(BEGIN, END, {"checks": 2}, {"begin": "copy"}, {"name": "copy"})

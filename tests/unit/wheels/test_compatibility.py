@@ -36,7 +36,6 @@ from gpuinstall.wheels.needs import (
 from gpuinstall.wheels.package import LibraryCode
 from tests.unit.lock.wheels_here import listed
 
-MINORS = ("2.8", "2.9", "2.14")
 WHEEL = listed("some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")
 PURE = listed("some-1.0-py3-none-any.whl")
 MARKERS = marker_environment("linux", "x86_64", "3.14.2")
@@ -204,17 +203,6 @@ def test_wheel_reading_stops_at_byte_limit():
     assert verdict.warning.code == "no-code"
 
 
-def test_rejected_wheel_is_not_reported_as_compatible():
-    row = reading(torch=TorchNeeds("ordinary", None, ("2.9",), MINORS))
-    found = inspector_for("RTX 4090").assess(WHEEL, {"2.14.1+cu126": row}, Context())
-
-    reason = found.rejects("2.14.1+cu126")
-    assert reason
-    assert reason.code == "other-torch"
-    assert not found.runs_with(["2.14.1+cu126"])
-    assert found.reason("2.14.1+cu126") == reason
-
-
 @pytest.mark.parametrize(
     ("newest", "wheel", "fields", "code"),
     [
@@ -254,16 +242,6 @@ def test_wheel_required_by_torch_is_recognized(requirement, is_required):
 
     required = [parse_requirement(requirement)]
     assert is_required_by_torch(wheel, required) is is_required
-
-
-def test_wheels_of_same_version_are_checked_separately():
-    inspector = inspector_for("RTX 3090", driver="550.54.15")
-    native = reading(needs=("libcudart.so.13",), cudas=(13,), cuda="13.0")
-    rows = dict.fromkeys(inspector.builds, native)
-    pure = {build: reading() for build in inspector.builds}
-
-    assert not inspector.assess(WHEEL, rows, Context()).runs_with(inspector.builds)
-    assert inspector.assess(PURE, pure, Context()).runs_with(inspector.builds)
 
 
 def test_cuda_mismatch_without_torch_is_a_warning():

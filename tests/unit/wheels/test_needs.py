@@ -171,22 +171,6 @@ def test_linked_libraries_determine_cuda(tmp_path, libraries, cudas):
     assert found.torch.kind == "none"
 
 
-def test_messages_name_the_library_with_the_runtime(tmp_path):
-    larger = ["libnvrtc.so.12", "libcublas.so.12"]
-    found = needs(
-        native_library(tmp_path / "a.so", needs=larger),
-        native_library(tmp_path / "b.so", needs=["libcudart.so.12"]),
-    )
-
-    assert found.linked == "some/b.so"
-
-
-def test_library_names_in_strings_do_not_determine_cuda(tmp_path):
-    found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
-
-    assert (found.cudas, found.needs, found.opens) == ((), (), ("libcublas.so.12",))
-
-
 @pytest.mark.parametrize(
     ("linked", "opened", "of_ptx", "cudas"),
     [

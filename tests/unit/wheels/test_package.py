@@ -299,18 +299,6 @@ def test_other_modules_need_libraries_of_the_same_cuda(tmp_path):
     assert answer.cudas == (13,)
 
 
-def test_package_with_bundled_runtime_is_searched_for_code(tmp_path):
-    code = fatbin("sm_80") * 3
-    # A symbol table has at least sixteen names.
-    names = ["mkfifo", "nftw", *(f"other_{number}" for number in range(16))]
-    with_runtime = native_library(tmp_path / "own.so", undefined=names, code=code)
-    bundled = {"some/own.so": code, "some.libs/libcudart-c64a25f3.so.12.3.101": b""}
-
-    for files in (bundled, {"some/own.so": with_runtime.read_bytes()}):
-        found = _codes(files, may_have_code=False)
-        assert found == {"some/own.so": ("sm_80",)}
-
-
 @pytest.mark.parametrize(
     ("more", "is_whole"),
     [

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.process import Finished
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.nvidia import libcuda_child
 from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, parse_mapped_file
 from gpuinstall.machine.nvidia.libraries import (
-    CudaDevice,
     LibcudaFacts,
     create_child_environment,
     is_compat,
@@ -41,22 +40,6 @@ def ended(out, status=0):
 
 def answered(**answer):
     return ended(json.dumps(answer) + "\n")
-
-
-def test_libcuda_output_is_parsed():
-    facts = parse_libcuda(
-        answered(path=LIBRARY, driver_version="13.0", init=0, devices=[H200])
-    )
-    device = CudaDevice(
-        "NVIDIA H200",
-        "GPU-00000000-1ab0-c0de-face-000000000000",
-        ComputeCapability(9, 0),
-        143771,
-        "0000:19:00.0",
-    )
-    assert facts == LibcudaFacts(
-        path=LIBRARY, init=0, driver_version=CudaVersion(13, 0), devices=(device,)
-    )
 
 
 @pytest.mark.parametrize(

@@ -201,23 +201,6 @@ def test_redirect_of_an_extension_source_is_followed(
                 assert row.size == len(data)
 
 
-def test_cached_rows_are_not_read_again(reader, tmp_path):
-    own = wheel(tmp_path, "some-kernels", modules={"some_kernels.so": "kernels"})
-    own = replace(own, sha256="a" * 64)
-    rows = [*reader.readings(own, CU130, MARKERS)]
-    assert [row.depth for row in rows] == [*Depth]
-    assert reader.bytes_read == rows[-1].bytes > 0
-
-    again = replace(reader, rows={})
-    known = [
-        replace(row, learned=first.learned)
-        for row, first in zip(again.readings(own, CU130, MARKERS), rows, strict=True)
-    ]
-    assert known == rows
-    assert again.bytes_read == reader.bytes_read
-    assert again.code_bytes_read == reader.code_bytes_read
-
-
 def test_library_names_are_read_once(reader, tmp_path):
     modules = {"painter/libbrush.so": "brush", "painter/colors.py": ""}
     own = wheel(tmp_path, "painter", modules=modules)

@@ -311,7 +311,8 @@ def test_inspection_version_matches_inspection_code():
 
 EXPLAINING = ("doubts", "explain", "found", "refusals")
 """Modules that explain answers. They neither read nor resolve."""
-READERS = {"sources", "lock.resolve.package_index", "lock.resolve.run_uv"}
+READERS = {"sources", "lock.resolve.pages", "lock.resolve.releases"}
+READERS |= {"lock.resolve.ask", "lock.resolve.lane", "lock.resolve.reading"}
 READERS |= {"lock.resolve.inspect", "wheels.learned.reader", "lock.uv.project"}
 
 
@@ -335,14 +336,15 @@ PAGE_READERS |= {"read_live_catalog", "list_files", "read_listing"}
     ("functions", "places"),
     [
         # ask
-        ({"resolve_project"}, {"run_uv"}),
-        # inspect; extensions and torch have readers of their own
-        ({"Inspector"}, {"inspect", "extensions"}),
-        ({"make_reader"}, {"package_index", "extensions", "live_builds"}),
+        ({"resolve_project"}, {"ask"}),
+        # inspect reads with the lane; extensions and torch have their own readers
+        ({"Inspector"}, {"lane", "extensions"}),
+        ({"make_reader"}, {"lane", "extensions", "live_builds"}),
+        ({"readings", "library_names"}, {"reading", "extensions"}),
         # pages; locks reports the hosts of an index after a refusal
         (
             PAGE_READERS,
-            {"package_index", "live_builds", "extensions", "members", "locks"},
+            {"pages", "releases", "live_builds", "extensions", "members", "locks"},
         ),
     ],
 )

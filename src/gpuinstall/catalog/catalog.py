@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # - COMPANIONS: packages that have versions for each release of torch.
 # - PAIRED: the companions, torch, and Triton. The catalog lists their versions.
 # - Catalog.family: the packages that only the torch index may serve, including PAIRED.
-# - PackageIndex.names (lock): the family and other packages that the torch index hosts.
+# - TorchPages.names (lock): the family and other packages that the torch index hosts.
 # - Catalog.copied: packages on the torch index whose files are hosted by the default index.
 # - Catalog.tied: copied packages whose version depends on the build of torch.
 # Members.with_torch (wheels) is a separate set: the dependencies of torch's builds.

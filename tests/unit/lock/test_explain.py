@@ -14,10 +14,10 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.doubts import find_doubts
 from gpuinstall.lock.resolve.explain import explain_build, explain_older
+from gpuinstall.lock.resolve.facts import Answer, Fact, Facts
 from gpuinstall.lock.resolve.found import Found, Newest, Refused
-from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
+from gpuinstall.lock.resolve.question import Alternative, create_question
 from gpuinstall.lock.resolve.refusals import explain_refusal
-from gpuinstall.lock.resolve.resolver_input import Alternative, create_input
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import UvLog
 from gpuinstall.machine.options import machine_from_options
@@ -26,11 +26,11 @@ from tests.lab.parsed import required
 OWN = "gpuinstall-build"
 
 
-def create_resolver_input(*words, driver="580.95.05"):
+def make_question(*words, driver="580.95.05"):
     machine = machine_from_options(("RTX 4090",), driver, glibc="2.35")
     request = Request(words, python="3.12")
     one = LockRequest(machine, request, load_catalog())
-    return create_input(one, one.plan)
+    return create_question(one, one.plan)
 
 
 def read_edges(edges):
@@ -39,26 +39,25 @@ def read_edges(edges):
 
 def find_answer(words, versions, edges, *, driver="580.95.05", torch="", **fields: Any):
     """Return an answer with the first build of a torch version."""
-    resolver_input = create_resolver_input(*words, driver=driver)
-    builds = {f"{one.torch}+{one.backend}": one for one in resolver_input.builds}
+    question = make_question(*words, driver=driver)
+    builds = {f"{one.torch}+{one.backend}": one for one in question.builds}
     label = next(one for one in builds if one.startswith(torch))
     rows = {"torch": label, **versions}
-    answer = UvResolution(
+    answer = Answer(
         [Package(name=name, version=Version(one)) for name, one in rows.items()],
         fields.pop("missing_extras", ()),
         builds[label],
         label,
         frozenset(),
     )
-    facts = Knowledge.from_facts(fields.pop("facts", ()))
+    facts = Facts.from_facts(fields.pop("facts", ()))
     moving = fields.pop("moving", {})
     return Found(
-        replace(resolver_input, alternative=Alternative(moving=moving)),
+        replace(question, alternative=Alternative(moving=moving)),
         answer,
-        facts,
-        read_edges(edges),
+        facts | Facts(log=read_edges(edges)),
         builds,
-        resolver_input.catalog.family,
+        question.catalog.family,
         **fields,
     )
 
@@ -192,12 +191,11 @@ def test_unlisted_package_is_explained_without_virtual_packages():
     statement = "painter depends on torchcodec"
     error = InstallationError("family-unlisted", "torchcodec is unlisted", why=OWN)
     refused = Refused(
-        create_resolver_input("painter", driver="550.54.15"),
+        make_question("painter", driver="550.54.15"),
         Conflict(
             error, "torchcodec", f"Because {statement} and painter depends on {OWN}"
         ),
-        Knowledge(),
-        read_edges({}),
+        Facts(),
         {},
     )
 
@@ -209,10 +207,9 @@ def test_refusal_suggests_no_package_that_was_not_tried():
     fact = Fact("painter-cu13", "2.0", why, builds=frozenset())
     message = f"Because painter-cu13==2.0 depends on {OWN} and you require painter-cu13"
     refused = Refused(
-        create_resolver_input("painter-cu13", driver="550.54.15"),
+        make_question("painter-cu13", driver="550.54.15"),
         create_conflict(message),
-        Knowledge.from_facts([fact]),
-        read_edges({}),
+        Facts.from_facts([fact]),
         {},
     )
 

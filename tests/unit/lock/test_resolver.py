@@ -2,7 +2,7 @@ import tomli
 
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.resolve.knowledge import Fact, Knowledge
+from gpuinstall.lock.resolve.facts import Fact, Facts
 from gpuinstall.lock.uv.builds import load_known_builds
 from gpuinstall.sources.web import Page
 from tests.lab.own_sources import naming
@@ -58,5 +58,5 @@ def test_extra_indexes_precede_the_default_index(tmp_path):
 
 
 def test_many_uninspected_releases_are_only_counted():
-    known = Knowledge.from_facts([Fact("a", str(n), unread="large") for n in range(4)])
+    known = Facts.from_facts([Fact("a", str(n), unread="large") for n in range(4)])
     assert known.format_unread_releases("a") == " (4 releases not inspected: large)"

@@ -14,7 +14,7 @@ from gpuinstall.lock.resolve.explain import (
     is_warning,
 )
 from gpuinstall.lock.resolve.found import TORCH_ADDED, Found, is_torch_added
-from gpuinstall.lock.resolve.resolver_input import is_library_of_torch
+from gpuinstall.lock.resolve.question import is_library_of_torch
 from gpuinstall.wheels.compatibility import SHARED_FILES, Compatibility
 from gpuinstall.wheels.learned.row import WheelRow
 from gpuinstall.wheels.members import load_members
@@ -54,11 +54,11 @@ def find_doubts(found: Found) -> Doubts:
 
 def _explain_exclusions(found: Found) -> Iterator[Reason]:
     newer = find_newer_facts(found)
-    requested = found.resolver_input.requested
+    requested = found.question.requested
     for package, fact in newer.items():
         version = found.find_version(package)
         if not version and newer.keys() & {
-            *found.log.find_requirers(package, requested)
+            *found.known.log.find_requirers(package, requested)
         }:
             # Only a release that has its own warning requires it.
             continue
@@ -76,8 +76,8 @@ def _explain_exclusions(found: Found) -> Iterator[Reason]:
 
 def _explain_added_torch(found: Found) -> Iterator[Reason]:
     """Yield a note if torch is added to a project with a lock without it."""
-    if found.resolver_input.lock_request.request.preferred and is_torch_added(
-        found.resolver_input, found.log, found.answer.versions.items()
+    if found.question.lock_request.request.preferred and is_torch_added(
+        found.question, found.known.log, found.answer.versions.items()
     ):
         yield Reason(
             TORCH_ADDED,
@@ -89,7 +89,7 @@ def _explain_added_torch(found: Found) -> Iterator[Reason]:
 def _find_missing_extras(found: Found) -> Iterator[Reason]:
     """Yield requested extras that a package lacks."""
     for package, version, extra in sorted(found.answer.missing_extras):
-        if package in found.resolver_input.requested:
+        if package in found.question.requested:
             name = f"{package} {version}".strip()
             yield Reason("no-such-extra", f"{name} has no extra {extra}")
 
@@ -111,7 +111,7 @@ def _find_doubtful_packages(found: Found) -> Iterator[Reason]:
             if requirers:
                 name = f"{name} ({format_requirers(requirers)})"
             yield Reason(MAY_NOT_RUN, f"{name} {doubt.message}{remedy}")
-        if found.resolver_input.has_no_gpu:
+        if found.question.has_no_gpu:
             continue
         if row.opens and package in load_members().must_open:
             yield Reason(
@@ -154,7 +154,7 @@ def _list_uninspected(found: Found) -> Iterator[str]:
 
 def _decides(package: str, found: Found) -> bool:
     """Return whether a package is requested, or replaces a release."""
-    is_requested = package in found.resolver_input.requested
+    is_requested = package in found.question.requested
     return is_requested or bool(found.known.find_excluded_versions(package))
 
 
@@ -193,7 +193,7 @@ def _explain_useless_cuda(row: WheelRow, found: Found) -> str:
 
     Packages that are only required are reported for their own libraries.
     """
-    if not found.resolver_input.has_no_gpu:
+    if not found.question.has_no_gpu:
         return ""
     why = [f"is linked to {name}" for name in row.needs if is_for_cuda(name)]
     is_named = remove_cuda_label(row.package) != row.package
@@ -202,11 +202,11 @@ def _explain_useless_cuda(row: WheelRow, found: Found) -> str:
     # The wheel of cpm-kernels 1.0.11 has GPU code but no library.
     if (is_named and is_for_gpus) or (row.unread and not row.system):
         why.append("is for CUDA")
-    if row.package in found.resolver_input.requested:
+    if row.package in found.question.requested:
         version = found.answer.versions[row.package]
-        required = found.log.find_dependencies(row.package, version)
+        required = found.known.log.find_dependencies(row.package, version)
         names = sorted({one.name for one in required})
         why += [f"requires {name}" for name in names if is_library_of_torch(name)]
     if not why:
         return ""
-    return f"{why[0]}, and the target {found.resolver_input.target} has no GPU"
+    return f"{why[0]}, and the target {found.question.target} has no GPU"

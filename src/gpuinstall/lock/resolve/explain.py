@@ -16,10 +16,10 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS
+from gpuinstall.lock.resolve.facts import Fact, Facts
 from gpuinstall.lock.resolve.found import Found, Newest
-from gpuinstall.lock.resolve.knowledge import Fact, Knowledge
-from gpuinstall.lock.resolve.resolver_input import (
-    ResolverInput,
+from gpuinstall.lock.resolve.question import (
+    Question,
     list_torch_versions,
 )
 from gpuinstall.lock.uv.conflict import Conflict
@@ -83,15 +83,15 @@ def is_warning(reason: Reason) -> bool:
 
 def explain_torch(found: Found) -> TorchLimit:
     """Return why torch is not the newest that runs."""
-    resolver_input = found.resolver_input
+    question = found.question
     torch = found.answer.build.torch
-    runnable = list_torch_versions(resolver_input.lock_request)
+    runnable = list_torch_versions(question.lock_request)
     newer = [one for one in runnable if one > torch]
     if not newer:
         return TorchLimit(torch)
-    if torch == resolver_input.common:
+    if torch == question.common:
         common = f"torch {torch} is the newest that all targets support"
-        return TorchLimit(newer[0], resolver_input.common_limit or common)
+        return TorchLimit(newer[0], question.common_limit or common)
     limits = {one: _find_torch_limits(one, found) for one in newer}
     following = limits[newer[-1]]
     # A reason that excludes only the latest version is not decisive.
@@ -109,9 +109,9 @@ def explain_torch(found: Found) -> TorchLimit:
 def _find_torch_limits(torch: Version, found: Found) -> _Limits:
     """Return the packages or facts that exclude a torch, of the first kind."""
     programs, dependencies, companions = {}, {}, {}
-    requested = {one.name for one in found.resolver_input.programs}
+    requested = {one.name for one in found.question.programs}
     for package, version in found.answer.versions.items():
-        for one in found.log.find_dependencies(package, version):
+        for one in found.known.log.find_dependencies(package, version):
             if one.name != "torch" or one.allows(torch):
                 continue
             requirers = found.find_requirers(package)
@@ -158,7 +158,7 @@ def explain_older(found: Found) -> list[Reason]:
             reasons += filter(
                 None, [_explain_release(package, selected, newest, found)]
             )
-    for package, before in found.resolver_input.alternative.moving.items():
+    for package, before in found.question.alternative.moving.items():
         version = found.answer.versions.get(package)
         is_own = package in {*found.newest, *found.bound, *reported}
         if version == before and not is_own:
@@ -171,7 +171,7 @@ def _explain_unmoved(package: str, version: str, found: Found) -> Reason:
     limiting = [
         _format_release(name, selected)
         for name, selected in found.answer.versions.items()
-        for one in found.log.find_dependencies(name, selected)
+        for one in found.known.log.find_dependencies(name, selected)
         if one.name == package and not one.allows(_NEWEST)
     ]
     allowing = f"{join_names(limiting)} {'allow' if limiting[1:] else 'allows'}"
@@ -194,13 +194,13 @@ def _explain_release(
         else:
             sentence += ", which"
         requires = f"{sentence} requires glibc {newest.glibc}"
-        return _explain_glibc(requires, newest.glibc, found.resolver_input)
+        return _explain_glibc(requires, newest.glibc, found.question)
     if newest.version <= selected:
         return None
     limits = _find_limits(package, newest.version, found)
     if newest.torch:
         sentence += f", which requires {remove_marker(newest.torch)}"
-        pins = _find_deciding_limits(newest.torch, found.resolver_input)
+        pins = _find_deciding_limits(newest.torch, found.question)
         sentence += f", and {pins} is requested" if pins else ""
     elif conflict:
         wheel = conflict.incompatible
@@ -210,7 +210,7 @@ def _explain_release(
         sentence += f": {', and '.join(filter(None, reasons))}" if any(reasons) else ""
         if wheel and wheel.glibc:
             requires = f"{sentence}, and {wheel} requires glibc {wheel.glibc}"
-            return _explain_glibc(requires, wheel.glibc, found.resolver_input)
+            return _explain_glibc(requires, wheel.glibc, found.question)
     elif limits:
         sentence += f": {_join_sentences(limits)}"
     elif found.is_kept(package):
@@ -224,37 +224,35 @@ def _find_limits(package: str, version: Version, found: Found) -> list[str]:
     limits = [
         _format_demand(name, selected, one)
         for name, selected in found.answer.versions.items()
-        for one in found.log.find_dependencies(name, selected)
+        for one in found.known.log.find_dependencies(name, selected)
         if one.name == package and not one.allows(version)
     ]
     limits += [
         f"torch {torch} requires {one.text}"
-        for one in found.resolver_input.catalog.constraints(torch)
+        for one in found.question.catalog.constraints(torch)
         if one.name == package and not one.allows(version)
     ]
     return limits
 
 
-def _explain_glibc(requires: str, glibc: str, resolver_input: ResolverInput) -> Reason:
+def _explain_glibc(requires: str, glibc: str, question: Question) -> Reason:
     """Return the reason for an older release because of the target's glibc."""
-    lock_request = resolver_input.lock_request
+    lock_request = question.lock_request
     if not lock_request.is_glibc_assumed:
         system = f"this system has glibc {lock_request.machine.glibc}"
         return Reason(PROGRAM_HELD_BACK, f"{requires}; {system}")
-    assumed = f"the lock assumes glibc {resolver_input.target.glibc}"
+    assumed = f"the lock assumes glibc {question.target.glibc}"
     return Reason(ASSUMED_GLIBC, f"{requires}; {assumed} (--glibc {glibc} allows it)")
 
 
-def _find_deciding_limits(demand: Requirement, resolver_input: ResolverInput) -> str:
+def _find_deciding_limits(demand: Requirement, question: Question) -> str:
     """Return requested limits that exclude all torch versions of a demand."""
     allowed = [
-        build.torch
-        for build in resolver_input.catalog.builds
-        if demand.allows(build.torch)
+        build.torch for build in question.catalog.builds if demand.allows(build.torch)
     ]
     limits = [
         format_limit(one)
-        for one in resolver_input.find_limits("torch")
+        for one in question.find_limits("torch")
         if one.specifier and not any(map(one.allows, allowed))
     ]
     return join_names([*dict.fromkeys(limits)]) if allowed else ""
@@ -263,7 +261,7 @@ def _find_deciding_limits(demand: Requirement, resolver_input: ResolverInput) ->
 # Facts.
 
 
-def find_deciding_facts(conflict: Conflict, known: Knowledge) -> list[Fact]:
+def find_deciding_facts(conflict: Conflict, known: Facts) -> list[Fact]:
     """Return the facts about packages in uv's conflict."""
     if not conflict.is_about_builds:
         return []

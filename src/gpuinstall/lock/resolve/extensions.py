@@ -38,8 +38,8 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.request.lock_sources import find_extension
-from gpuinstall.lock.resolve.resolver_input import (
-    ResolverInput,
+from gpuinstall.lock.resolve.question import (
+    Question,
     suggest_request_without,
 )
 from gpuinstall.lock.uv.builds import (
@@ -111,11 +111,11 @@ class ExtensionChoice(Value):
 class ExtensionChooser:
     """Selects a file for the builds, Python, and platform of a resolution."""
 
-    def __init__(self, resolver_input: ResolverInput, read: Read) -> None:
-        self._resolver_input = resolver_input
+    def __init__(self, question: Question, read: Read) -> None:
+        self._question = question
         self._read = read
-        self._tags = set(resolver_input.tags)
-        self._minors = {build.minor for build in resolver_input.builds}
+        self._tags = set(question.tags)
+        self._minors = {build.minor for build in question.builds}
 
     def choose(
         self,
@@ -158,13 +158,13 @@ class ExtensionChooser:
             return ExtensionChoice(fit, tuple(rejected.values()))
         named = [by_name[url].candidate[0] for url in by_name.keys() - by_bytes]
         # The other targets may have no file.
-        has_one_target = self._resolver_input.common is None
+        has_one_target = self._question.common is None
         nearest = tuple(self._suggest_nearest(named)) if has_one_target else ()
         return ExtensionChoice(None, tuple(rejected.values()), nearest=nearest)
 
     def _suggest_nearest(self, files: Iterable[ExtensionFile]) -> Iterator[Advice]:
         """Yield a command for the nearest build and Python with a file."""
-        own = self._resolver_input
+        own = self._question
         wanted, request = own.lock_request, own.lock_request.request
         typed = [one for one in request.requirements if one.origin == COMMAND_LINE]
         torches = [one.written or one.text for one in typed if one.name == "torch"]
@@ -192,10 +192,10 @@ class ExtensionChooser:
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
         known = load_known_builds().get(extension.name, KnownBuild())
         is_for_gpus = extension.lowest or known.compiles == "gpu"
-        if is_for_gpus and self._resolver_input.plan.status == "cpu":
+        if is_for_gpus and self._question.plan.status == "cpu":
             need = f"{extension.name} requires an NVIDIA GPU"
             return Reason("no-code", f"{need}, and the target cpu has none")
-        for _, gpu in self._resolver_input.gpus:
+        for _, gpu in self._question.gpus:
             capability = gpu.compute_capability
             if capability and capability < lowest:
                 need = f"{extension.name} requires compute capability {lowest} or newer"
@@ -208,7 +208,7 @@ class ExtensionChooser:
         The order is: the locked version, the latest version, the best build, the first
         source, the exact CUDA of torch, and a file name with a glibc.
         """
-        locked_versions = self._resolver_input.alternative.preferences
+        locked_versions = self._question.alternative.preferences
 
         def age(file: ExtensionFile) -> tuple[bool, Version]:
             wheel = file.wheel
@@ -227,7 +227,7 @@ class ExtensionChooser:
         newest_first = sorted(files, key=age, reverse=True)
         for _, group in groupby(newest_first, age):
             same_version = list(group)
-            for build in self._resolver_input.builds:
+            for build in self._question.builds:
                 toolkit = ".".join(map(str, build.toolkit or ()))
                 for file in sorted(same_version, key=file_key):
                     yield file, build
@@ -256,7 +256,7 @@ class ExtensionChooser:
         if paired and not paired.allows(wheel.version):
             message = f"is incompatible with torch {torch}; {paired.text} is compatible"
             return Reason("other-torch", message)
-        locked = self._resolver_input.alternative.hashes.get(wheel.filename)
+        locked = self._question.alternative.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"expected sha256 {locked}, got {wheel.sha256}"
             return Reason(
@@ -270,7 +270,7 @@ class ExtensionChooser:
         torch: Version,
     ) -> Requirement | None:
         """Return a package's versions for a torch version; None if unknown."""
-        constraints = self._resolver_input.catalog.constraints(torch)
+        constraints = self._question.catalog.constraints(torch)
         return next((one for one in constraints if one.name == package), None)
 
     def _read_file(
@@ -279,10 +279,10 @@ class ExtensionChooser:
         build: Build,
     ) -> CompatibleFile | Reason:
         """Read a file, and return the fit or the reason for its rejection."""
-        markers = self._resolver_input.markers
+        markers = self._question.markers
         inspector = Inspector(
             {build.name: build},
-            self._resolver_input.gpus,
+            self._question.gpus,
             markers,
         )
         wheel = file.wheel
@@ -322,7 +322,7 @@ class ExtensionChooser:
             for one in row.requirements()
             if one.name == "torch"
             and one.specifier
-            and self._resolver_input.is_applicable(one)
+            and self._question.is_applicable(one)
         ]
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"
@@ -334,7 +334,7 @@ class ExtensionChooser:
         why = verdict.rejection or verdict.warning
         if why:
             return why.message
-        glibc = self._resolver_input.lock_request.machine.glibc
+        glibc = self._question.lock_request.machine.glibc
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
             return f"its code requires glibc {row.glibc}, but this system has {glibc}"
         is_named = (
@@ -347,10 +347,10 @@ class ExtensionChooser:
         return None
 
 
-class InputsWithFiles(Value):
-    """Resolver inputs with one torch and a compatible file per extension."""
+class QuestionsWithFiles(Value):
+    """Questions with one torch and a compatible file per extension."""
 
-    resolver_inputs: list[ResolverInput]
+    questions: list[Question]
 
     remarks: tuple[Reason, ...] = ()
     """The reasons for the selected extension files."""
@@ -359,10 +359,10 @@ class InputsWithFiles(Value):
     """The reason why an extension has no compatible file."""
 
 
-def create_inputs_with_files(
-    resolver_inputs: Sequence[ResolverInput], session: Session
-) -> Iterator[InputsWithFiles]:
-    """Yield resolver inputs with a file of each extension, latest torch first.
+def create_questions_with_files(
+    questions: Sequence[Question], session: Session
+) -> Iterator[QuestionsWithFiles]:
+    """Yield questions with a file of each extension, latest torch first.
 
     The order of the requirements does not affect the result.
 
@@ -370,23 +370,21 @@ def create_inputs_with_files(
         NoBuildError: No torch version has a file of each extension, and an extension
             cannot be built.
     """
-    requested = _find_requested_extensions(resolver_inputs[0], session)
+    requested = _find_requested_extensions(questions[0], session)
     extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
-    while found < TORCHES and all(
-        resolver_input.builds for resolver_input in resolver_inputs
-    ):
-        chosen = _choose_files(extensions, resolver_inputs, session)
+    while found < TORCHES and all(question.builds for question in questions):
+        chosen = _choose_files(extensions, questions, session)
         if chosen.refusal is None:
             found += 1
             yield chosen
         # Raise the error of the first torch version.
         refusal = refusal or chosen.refusal
-        tried = chosen.resolver_inputs[0].torches
-        resolver_inputs = [
-            resolver_input.with_torch_versions(resolver_input.torches - tried)
-            for resolver_input in resolver_inputs
+        tried = chosen.questions[0].torches
+        questions = [
+            question.with_torch_versions(question.torches - tried)
+            for question in questions
         ]
     if refusal and not found:
         raise refusal
@@ -394,29 +392,29 @@ def create_inputs_with_files(
 
 def _choose_files(
     extensions: Sequence[tuple[Extension, Requirement]],
-    resolver_inputs: Sequence[ResolverInput],
+    questions: Sequence[Question],
     session: Session,
-) -> InputsWithFiles:
+) -> QuestionsWithFiles:
     """Select a file for each extension and the torch version of all targets.
 
     Args:
         extensions: The extensions with their requirements.
-        resolver_inputs: The resolver input for each target.
+        questions: The question for each target.
         session: The sources and their clients.
     """
-    chosen = InputsWithFiles([*resolver_inputs])
+    chosen = QuestionsWithFiles([*questions])
     for extension, requirement in extensions:
-        for position in range(len(resolver_inputs)):
-            resolver_input = chosen.resolver_inputs[position]
-            if not resolver_input.is_applicable(requirement):
+        for position in range(len(questions)):
+            question = chosen.questions[position]
+            if not question.is_applicable(requirement):
                 continue
-            choice = choose_prebuilt(extension, resolver_input, session, requirement)
+            choice = choose_prebuilt(extension, question, session, requirement)
             _report_files(extension, choice, session.reporter)
             if choice.fit:
                 chosen = _select_file(extension, choice.fit, chosen, position)
                 continue
             try:
-                check_compilation(extension, choice, resolver_input)
+                check_compilation(extension, choice, question)
             except NoBuildError as error:
                 return replace(chosen, refusal=error)
     return chosen
@@ -444,27 +442,24 @@ def _report_files(
 def _select_file(
     extension: Extension,
     fit: CompatibleFile,
-    chosen: InputsWithFiles,
+    chosen: QuestionsWithFiles,
     position: int,
-) -> InputsWithFiles:
+) -> QuestionsWithFiles:
     """Limit a target to a torch build, and other targets to the torch version.
 
     Args:
         extension: The extension.
         fit: The file and its build.
-        chosen: The resolver inputs so far.
+        chosen: The questions so far.
         position: The position of the target among them.
     """
     torch = fit.build.torch
-    resolver_inputs = [*chosen.resolver_inputs]
-    own = resolver_inputs[position]
+    questions = [*chosen.questions]
+    own = questions[position]
     if own.common:
-        resolver_inputs = [
-            resolver_input.with_torch_versions({torch})
-            for resolver_input in resolver_inputs
-        ]
+        questions = [question.with_torch_versions({torch}) for question in questions]
     files = {**own.files, extension.name: (fit.wheel,)}
-    resolver_inputs[position] = replace(own.with_builds([fit.build]), files=files)
+    questions[position] = replace(own.with_builds([fit.build]), files=files)
     remarks = chosen.remarks
     # Earlier exclusions keep their own reasons.
     if torch < max(own.torches):
@@ -476,19 +471,19 @@ def _select_file(
         )
         reason = Reason("extension-wants-torch", message)
         remarks = (*remarks, reason)
-    return InputsWithFiles(resolver_inputs, remarks)
+    return QuestionsWithFiles(questions, remarks)
 
 
 def _find_requested_extensions(
-    resolver_input: ResolverInput,
+    question: Question,
     session: Session,
 ) -> Iterator[tuple[Extension, Requirement]]:
     """Yield the requested extensions with a source of prebuilt files."""
-    for requirement in resolver_input.requirements:
+    for requirement in question.requirements:
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = find_extension(requirement.name, session)
-        systems = {None, resolver_input.target.os}
+        systems = {None, question.target.os}
         sources = tuple(one for one in extension.sources if one.os in systems)
         if any(source.url for source in sources):
             yield replace(extension, sources=sources), requirement
@@ -496,7 +491,7 @@ def _find_requested_extensions(
 
 def choose_prebuilt(
     extension: Extension,
-    resolver_input: ResolverInput,
+    question: Question,
     session: Session,
     requirement: Requirement,
 ) -> ExtensionChoice:
@@ -507,17 +502,17 @@ def choose_prebuilt(
 
     Args:
         extension: The extension.
-        resolver_input: The resolver input, with the builds of torch and the GPUs.
+        question: The question, with the builds of torch and the GPUs.
         session: The sources and their clients.
         requirement: The requirement of the extension.
     """
-    chooser = ExtensionChooser(resolver_input, make_reader(session).readings)
+    chooser = ExtensionChooser(question, make_reader(session).readings)
     silent: list[str] = []
 
     def files() -> Iterator[ExtensionFile]:
         places = [
             TorchKey(build.minor, build.backend.tag, build.os)
-            for build in resolver_input.builds
+            for build in question.builds
         ]
         listing = list_files(
             extension, places, session.find_listed_sources(), session.client
@@ -532,9 +527,7 @@ def choose_prebuilt(
         for file in listing.files:
             wheel = file.wheel
             if wheel.version in allowed:
-                sha256 = wheel.sha256 or resolver_input.alternative.hashes.get(
-                    wheel.filename
-                )
+                sha256 = wheel.sha256 or question.alternative.hashes.get(wheel.filename)
                 yield replace(file, wheel=replace(wheel, sha256=sha256))
 
     # The generator is lazy: if no file supports the GPU, it reads no page.
@@ -544,16 +537,16 @@ def choose_prebuilt(
 def check_compilation(
     extension: Extension,
     choice: ExtensionChoice,
-    resolver_input: ResolverInput,
+    question: Question,
 ) -> None:
     """Raise NoBuildError with the command that compiles an extension.
 
     Args:
         extension: The extension.
         choice: The reasons why no file is compatible.
-        resolver_input: The resolver input, with the builds of torch.
+        question: The question, with the builds of torch.
     """
-    name, lock_request = extension.name, resolver_input.lock_request
+    name, lock_request = extension.name, question.lock_request
     refusal = choice.refusal
     if refusal:
         hint = suggest_request_without(name, lock_request)
@@ -562,7 +555,7 @@ def check_compilation(
     if known and not known.compiles:
         return
     words = ["afterwards: compiles it"]
-    build = resolver_input.builds[0]
+    build = question.builds[0]
     torch = ""
     if known:
         words += format_build_needs(known, build.backend)

@@ -9,8 +9,8 @@ from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import Build
-from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
-from gpuinstall.lock.resolve.resolver_input import ResolverInput
+from gpuinstall.lock.resolve.facts import Answer, Fact, Facts
+from gpuinstall.lock.resolve.question import Question
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
 from gpuinstall.lock.uv.edges import UvLog
 from gpuinstall.wheels.compatibility import Compatibility
@@ -34,12 +34,9 @@ class Newest(Value):
 class Found(Value):
     """An answer, its facts, and the conflicts of newer releases."""
 
-    resolver_input: ResolverInput
-    answer: UvResolution
-    known: Knowledge
-
-    log: UvLog
-    """The dependencies of all releases that uv tried."""
+    question: Question
+    answer: Answer
+    known: Facts
 
     builds: Mapping[str, Build]
     """The builds of torch by their version for uv, best first."""
@@ -74,24 +71,23 @@ class Found(Value):
 
     def is_kept(self, package: str) -> bool:
         """Return whether the answer keeps a package's locked version."""
-        kept = self.resolver_input.alternative.preferences.get(package)
+        kept = self.question.alternative.preferences.get(package)
         return bool(kept) and parse_public_version(kept or "") == self.find_version(
             package
         )
 
     def find_requirers(self, package: str) -> tuple[str, ...]:
         """Return the packages from a requested one to a direct requirer."""
-        requested = self.resolver_input.requested
-        return self.log.find_requirers(package, requested, self.answer.versions)
+        requested = self.question.requested
+        return self.known.log.find_requirers(package, requested, self.answer.versions)
 
 
 class Refused(Value):
-    """uv's conflict for a resolver input, and the facts passed to uv."""
+    """uv's conflict for a question, and the facts passed to uv."""
 
-    resolver_input: ResolverInput
+    question: Question
     conflict: Conflict
-    known: Knowledge
-    log: UvLog
+    known: Facts
     builds: Mapping[str, Build]
 
     is_listed: bool = False
@@ -112,17 +108,17 @@ TORCH_ADDED = "torch-added"
 
 
 def is_torch_added(
-    resolver_input: ResolverInput, log: UvLog, releases: Iterable[tuple[str, str]]
+    question: Question, log: UvLog, releases: Iterable[tuple[str, str]]
 ) -> bool:
     """Return whether neither the request nor a release requires torch.
 
     Args:
-        resolver_input: The resolver input.
+        question: The question.
         log: The dependencies of the releases.
         releases: The packages and versions.
     """
-    family = resolver_input.catalog.family
-    requirements = resolver_input.lock_request.request.requirements
+    family = question.catalog.family
+    requirements = question.lock_request.request.requirements
     return family.isdisjoint(requirement_names(requirements)) and not any(
         "torch" in requirement_names(log.find_dependencies(name, version))
         for name, version in releases

@@ -15,7 +15,7 @@ from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.listing import read_live_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.resolver_input import create_input
+from gpuinstall.lock.resolve.question import create_question
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import list_unselectable_backends
@@ -90,7 +90,7 @@ def _read_first_pages(request: LockRequest, session: Session) -> None:
     plan = request.outcome
     if isinstance(plan, Rejected) or session.sourcing.offline:
         return
-    needed = create_input(request, plan)
+    needed = create_question(request, plan)
     sources = session.sources
     reads: list[Callable[[], object]] = []
     if sources.uv.selects_latest:

@@ -43,13 +43,13 @@ from gpuinstall.lock.resolve.previous import (
     Previous,
     map_pins_by_name,
 )
-from gpuinstall.lock.resolve.refusals import NO_CODE
-from gpuinstall.lock.resolve.resolver_input import (
+from gpuinstall.lock.resolve.question import (
     TARGETS_DISAGREE,
     Alternative,
     Requests,
-    create_inputs,
+    create_questions,
 )
+from gpuinstall.lock.resolve.refusals import NO_CODE
 from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
 from gpuinstall.lock.uv.builds import (
     BuildContext,
@@ -332,7 +332,7 @@ def create_resolution_error(
         requests: The requests, with all builds of the catalog.
     """
     try:
-        create_inputs(requests)
+        create_questions(requests)
     except (MachineError, NoBuildError) as error:
         # Another build would need the source.
         for request in requests:

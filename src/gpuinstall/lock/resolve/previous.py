@@ -16,7 +16,7 @@ from gpuinstall.lock.file.lock import (
     find_version_conflicts,
 )
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.resolver_input import Alternative, Requests
+from gpuinstall.lock.resolve.question import Alternative, Requests
 from gpuinstall.plan.alternatives import runs_on_same_gpus
 from gpuinstall.plan.demand import parse_request
 

@@ -22,9 +22,9 @@ from gpuinstall.lock.resolve.explain import (
     format_requirers,
     remove_marker,
 )
+from gpuinstall.lock.resolve.facts import Fact
 from gpuinstall.lock.resolve.found import TORCH_ADDED, Refused, is_torch_added
-from gpuinstall.lock.resolve.knowledge import Fact
-from gpuinstall.lock.resolve.resolver_input import suggest_request_without
+from gpuinstall.lock.resolve.question import suggest_request_without
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
 from gpuinstall.lock.uv.errors import (
     FILTERED,
@@ -46,7 +46,7 @@ def explain_refusal(refused: Refused) -> Conflict:
     conflict = refused.conflict
     if refused.is_listed:
         conflict.error.fixes = ("Use another --python, or request another version",)
-    if refused.known.is_empty and not refused.resolver_input.bounds:
+    if refused.known.is_empty and not refused.question.bounds:
         for failure in refused.known.unbuildable.values():
             if not refused.incompatible:
                 raise failure
@@ -80,12 +80,12 @@ def _clean(refused: Refused) -> Conflict:
 
 def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
     """Return the conflict for the first requested package with a fact."""
-    resolver_input, known = refused.resolver_input, refused.known
-    programs = [one.name for one in resolver_input.programs]
+    question, known = refused.question, refused.known
+    programs = [one.name for one in question.programs]
 
     def rank(fact: Fact) -> tuple[bool, bool, int, Version]:
         place = [*programs, fact.package].index(fact.package)
-        limits = resolver_input.find_limits(fact.package)
+        limits = question.find_limits(fact.package)
         is_allowed = all(one.allows(fact.version) for one in limits)
         # Without a fact about a latest release, another package is the cause.
         return is_allowed, fact.is_newest, -place, Version(fact.version)
@@ -97,7 +97,7 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
     if pins:
         verb = "are" if len(pins) > 1 else "is"
         message += f", and {' and '.join(map(format_limit, pins))} {verb} requested"
-    requirers = refused.log.find_requirers(package, resolver_input.requested)
+    requirers = refused.known.log.find_requirers(package, question.requested)
     program = next(iter(requirers), package)
     reasons = [format_requirers(requirers)] if requirers else []
     # A pin allows no older version, so none was tried.
@@ -112,7 +112,7 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
             f"no older version {'is known to run' if unread else 'runs'} here{unread}"
         )
         reasons.append(next(iter(failed), outcome))
-    hints: list[Hint] = [suggest_request_without(program, resolver_input.lock_request)]
+    hints: list[Hint] = [suggest_request_without(program, question.lock_request)]
     if newest.unusable:
         driver = _suggest_driver(newest.unusable, newest.toolkit, refused)
         hints = [*driver, *hints]
@@ -126,8 +126,8 @@ def _suggest_driver(
     """Return the hint that updates the driver, if it is too old for a CUDA."""
     if not toolkit:
         return ()
-    build = replace(refused.resolver_input.builds[0], toolkit=toolkit)
-    gpus = refused.resolver_input.gpus
+    build = replace(refused.question.builds[0], toolkit=toolkit)
+    gpus = refused.question.gpus
     fixes = [rules.find_driver_fix(build, why.code, [gpu]) for rules, gpu in gpus]
     return next(filter(None, fixes), ())
 
@@ -139,10 +139,10 @@ def _find_deciding_pins(fact: Fact, refused: Refused) -> list[Requirement]:
     if fact.wheel and not fact.unusable:
         packages.add("torch")
     torches = [Version(f"{minor}.0") for minor in fact.torches]
-    optional = {one.text for one in refused.resolver_input.alternative.optional_pins}
+    optional = {one.text for one in refused.question.alternative.optional_pins}
     pins = []
     for package in sorted(packages):
-        for limit in refused.resolver_input.find_limits(package):
+        for limit in refused.question.find_limits(package):
             is_deciding = limit.is_exact
             if package == "torch" and torches:
                 is_deciding |= not any(map(limit.allows, torches))
@@ -156,16 +156,16 @@ def _explain_added_torch(refused: Refused) -> Conflict | None:
 
     No requested package and no release that uv tried requires torch.
     """
-    resolver_input = refused.resolver_input
+    question = refused.question
     if not find_mentioned_names(refused.conflict.message, {"torch"}):
         return None
-    if not is_torch_added(resolver_input, refused.log, refused.log.edges):
+    if not is_torch_added(question, refused.known.log, refused.known.log.edges):
         return None
     conflict = refused.conflict
     named = [
         one
-        for name in find_mentioned_names(conflict.message, resolver_input.requested)
-        for one in resolver_input.find_limits(name)
+        for name in find_mentioned_names(conflict.message, question.requested)
+        for one in question.find_limits(name)
         if one.specifier
     ]
     limits = " and ".join(map(format_limit, named)) or "the other packages"
@@ -189,12 +189,12 @@ def _explain_by_wheels(refused: Refused) -> Conflict | None:
         return None
     if wheel.glibc:
         return _create_glibc_conflict(wheel.package, wheel, refused)
-    outcome = refused.resolver_input.lock_request.choose_build(python=wheel.python)
+    outcome = refused.question.lock_request.choose_build(python=wheel.python)
     if isinstance(outcome, Rejected):
         return None
     error = NoBuildError(
         "requirements-conflict",
-        f"{wheel.package} has no wheel for Python {refused.resolver_input.python}",
+        f"{wheel.package} has no wheel for Python {refused.question.python}",
         why=f"{wheel.package} {wheel.version} has one for Python {wheel.python}",
         hint=make_change("--python", wheel.python),
     )
@@ -208,10 +208,10 @@ def _create_glibc_conflict(
     failure: InstallationError | None = None,
 ) -> Conflict:
     """Return the conflict if the glibc of the target excludes a wheel."""
-    resolver_input = refused.resolver_input
-    message = f"{package} has no wheel for glibc {resolver_input.target.glibc}"
+    question = refused.question
+    message = f"{package} has no wheel for glibc {question.target.glibc}"
     hint: Hint = f"Use a distribution or a container with glibc {wheel.glibc} or newer"
-    if resolver_input.lock_request.is_glibc_assumed:
+    if question.lock_request.is_glibc_assumed:
         message += ", which the lock assumes"
         hint = make_change("--glibc", wheel.glibc)
     why = f"{wheel} requires glibc {wheel.glibc}"
@@ -221,12 +221,12 @@ def _create_glibc_conflict(
 
 def _explain_by_source(refused: Refused) -> Conflict | None:
     """Return a conflict if the sources of torch have only other versions."""
-    for demand in refused.resolver_input.requirements:
+    for demand in refused.question.requirements:
         name = demand.name
         versions = refused.listed.get(name, ())
         if not versions or any(map(demand.allows, versions)):
             continue
-        index = refused.resolver_input.catalog.torch_index
+        index = refused.question.catalog.torch_index
         latest = dict.fromkeys(one.public for one in sorted(versions, reverse=True))
         error = NoBuildError(
             "requirements-conflict",
@@ -240,14 +240,14 @@ def _explain_by_source(refused: Refused) -> Conflict | None:
 
 def _explain_by_plan(refused: Refused) -> Conflict | None:
     """Return the plan's refusal of the torch that a package requires."""
-    resolver_input = refused.resolver_input
-    lock_request = resolver_input.lock_request
-    if resolver_input.find_limits("torch"):
+    question = refused.question
+    lock_request = question.lock_request
+    if question.find_limits("torch"):
         return None
     for package, version, torch in _list_torch_demands(refused):
         required = remove_marker(torch).at(FROM_METADATA)
         pinned = lock_request.with_request_changes(
-            requirements=(required, *resolver_input.requirements)
+            requirements=(required, *question.requirements)
         )
         outcome = pinned.outcome
         if isinstance(outcome, Rejected):
@@ -261,14 +261,12 @@ def _list_torch_demands(refused: Refused) -> Iterator[tuple[str, str, Requiremen
     """Yield unsatisfied requirements of torch, latest release first."""
     torches = {build.torch for build in refused.builds.values()}
     edges = sorted(
-        refused.log.edges.items(),
+        refused.known.log.edges.items(),
         key=lambda one: Version(one[0][1] or "0"),
         reverse=True,
     )
     for (package, version), dependencies in edges:
         for one in dependencies:
-            is_torch = (
-                one.name == "torch" and package in refused.resolver_input.requested
-            )
+            is_torch = one.name == "torch" and package in refused.question.requested
             if is_torch and not any(map(one.allows, torches)):
                 yield package, version, one

@@ -22,10 +22,10 @@ from gpuinstall.base.text import join_names, shorten
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.resolver_input import (
+from gpuinstall.lock.resolve.question import (
     Alternative,
     Requests,
-    create_inputs,
+    create_questions,
 )
 from gpuinstall.lock.uv.conflict import MOST_CHARACTERS, Conflict
 from gpuinstall.lock.uv.errors import BUILD_FAILED
@@ -166,7 +166,7 @@ def _find_nearest_request(requests: Requests) -> RelaxedRequest | None:
             alternatives.append(replace(request, request=own))
         # An unreachable index cannot provide a build.
         with suppress(GpuInstallError):
-            return create_inputs(alternatives)[0].plan
+            return create_questions(alternatives)[0].plan
         return None
 
     return find_nearest_request(requests[0].request, requests[0].catalog, outcome)

@@ -12,24 +12,33 @@ from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
+from gpuinstall.lock.file.lock import list_locked_files
 from gpuinstall.lock.request.lock_request import plan_or_raise
+from gpuinstall.lock.resolve.ask import collect_pages
+from gpuinstall.lock.resolve.complete import complete, complete_refusal
 from gpuinstall.lock.resolve.doubts import find_doubts
 from gpuinstall.lock.resolve.explain import explain_build, explain_older, is_warning
-from gpuinstall.lock.resolve.extensions import create_inputs_with_files
+from gpuinstall.lock.resolve.extensions import create_questions_with_files
 from gpuinstall.lock.resolve.found import Found, Refused
-from gpuinstall.lock.resolve.refusals import explain_refusal
-from gpuinstall.lock.resolve.resolver import Resolver
-from gpuinstall.lock.resolve.resolver_input import (
+from gpuinstall.lock.resolve.lane import Lane
+from gpuinstall.lock.resolve.question import (
     PER_TARGET,
     Alternative,
+    Question,
     Requests,
-    ResolverInput,
     allow_any_version,
-    create_inputs,
+    create_questions,
 )
-from gpuinstall.lock.resolve.run_uv import collect_pages
+from gpuinstall.lock.resolve.refusals import explain_refusal
+from gpuinstall.lock.resolve.search import search
 from gpuinstall.lock.uv.conflict import Conflict
-from gpuinstall.lock.uv.resolution import Resolution, check_resolution
+from gpuinstall.lock.uv.fetch import find_known_hashes
+from gpuinstall.lock.uv.resolution import (
+    Resolution,
+    ServedPackages,
+    check_sources,
+    keep_requested_files,
+)
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import HELD_BACK
 from gpuinstall.sources.session import Session
@@ -58,10 +67,10 @@ def resolve_targets(
     """
     conflicts = []
     try:
-        for files in create_inputs_with_files(
-            create_inputs(requests, alternative), session
+        for files in create_questions_with_files(
+            create_questions(requests, alternative), session
         ):
-            outcome = _resolve_together(files.resolver_inputs, session)
+            outcome = _resolve_together(files.questions, session)
             if not isinstance(outcome, Conflict):
                 return [one.with_warnings(files.remarks) for one in outcome]
             conflicts.append(outcome)
@@ -71,7 +80,7 @@ def resolve_targets(
 
 
 def _resolve_together(
-    resolver_inputs: Sequence[ResolverInput], session: Session
+    questions: Sequence[Question], session: Session
 ) -> Resolutions | Conflict:
     """Resolve for all targets with the torch that the first one selects."""
     resolve_all = partial(
@@ -79,9 +88,9 @@ def _resolve_together(
         partial(_resolve_one, session=session),
         at_once=TARGETS_AT_ONCE,
     )
-    [first, *others] = sorted(resolver_inputs, key=lambda one: str(one.target))
+    [first, *others] = sorted(questions, key=lambda one: str(one.target))
     if first.common is None:
-        return _mark_conflicts(resolve_all(resolver_inputs))
+        return _mark_conflicts(resolve_all(questions))
     remaining = first.torches
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:
@@ -96,7 +105,7 @@ def _resolve_together(
         ]
         together = _mark_conflicts([proposal, *resolve_all(following)])
         if not isinstance(together, Conflict):
-            order = [str(resolver_input.target) for resolver_input in resolver_inputs]
+            order = [str(question.target) for question in questions]
             return sorted(together, key=lambda one: order.index(str(one.target)))
         # The first target has an answer of its own.
         fixes = together.error.fixes
@@ -107,21 +116,17 @@ def _resolve_together(
     return conflicts[0]
 
 
-def _prefer_versions(
-    proposal: Resolution, resolver_input: ResolverInput
-) -> ResolverInput:
+def _prefer_versions(proposal: Resolution, question: Question) -> Question:
     """Return an input that prefers the versions of the first target."""
-    family = resolver_input.catalog.family
+    family = question.catalog.family
     versions = {
         name: version
         for name, version in proposal.versions.items()
         if name not in family
     }
-    alternative = resolver_input.alternative
+    alternative = question.alternative
     preferences = {**versions, **alternative.preferences}
-    return replace(
-        resolver_input, alternative=replace(alternative, preferences=preferences)
-    )
+    return replace(question, alternative=replace(alternative, preferences=preferences))
 
 
 def _mark_conflicts(
@@ -149,51 +154,67 @@ def _mark_conflicts(
     ]
 
 
-def _resolve_one(
-    resolver_input: ResolverInput, session: Session
-) -> Resolution | Conflict:
+def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
     """Resolve a request for one target."""
-    resolver = Resolver(resolver_input, session)
-    found = resolver.resolve()
+    lane = Lane(question, session)
+    found = search(lane)
     if isinstance(found, Refused):
-        return explain_refusal(found)
-    answer, known = found.answer, found.known
-    resolution = check_resolution(
-        answer.packages,
-        resolver_input.lock_request,
-        _create_plan(found),
-        family=found.bound,
-        pages=collect_pages(resolver_input, known, resolver.index, chosen=answer.build),
-        prebuilt={**resolver_input.files, **known.files},
-        locked=resolver_input.alternative.hashes,
-        session=resolver.session,
-    )
-    dropped = {
-        pin.name: pin
-        for pin in resolver_input.alternative.optional_pins
-        if pin.name in answer.dropped
-    }
+        return explain_refusal(complete_refusal(found, lane))
+    found = complete(found, lane)
+    resolution = _create_resolution(found, lane)
     doubts = find_doubts(found)
     for detail in doubts.details:
         session.reporter.detail("Inspected", detail)
-    return replace(resolution.with_warnings(doubts.warnings), relaxed=dropped)
+    return resolution.with_warnings(doubts.warnings)
+
+
+def _create_resolution(found: Found, lane: Lane) -> Resolution:
+    """Check the sources of all files of an answer, and return the resolution.
+
+    Raises:
+        InstallationError: A file is from a source that is not configured for its package.
+        UsageError: A project file requires another source or hash of a package.
+    """
+    question, answer = lane.question, found.answer
+    request, session = question.lock_request, lane.session
+    pages = collect_pages(found.known, lane, chosen=answer.build)
+    served = ServedPackages(found.bound, pages, answer.build.backend.tag)
+    packages = check_sources(answer.packages, served, session)
+    packages = keep_requested_files(packages, request.request.requirements, session)
+    locked = question.alternative.hashes
+    files = [
+        replace(file, sha256=file.sha256 or locked.get(file.url))
+        for file in list_locked_files(packages)
+    ]
+    plan = _create_plan(found)
+    return Resolution(
+        request=request,
+        plan=plan,
+        target=request.create_target(plan.choice.build),
+        packages=packages,
+        hashes=find_known_hashes(files, session.client),
+        prebuilt={**question.files, **found.known.files},
+        relaxed={
+            pin.name: pin
+            for pin in question.alternative.optional_pins
+            if pin.name in answer.dropped
+        },
+    )
 
 
 def _create_plan(found: Found) -> Plan:
     """Return the plan of an answer, with reasons for older releases."""
-    resolver_input = found.resolver_input
-    plan = resolver_input.plan
-    if not resolver_input.is_open:
+    question = found.question
+    plan = question.plan
+    if not question.is_open:
         reasons = [one for one in explain_older(found) if not is_warning(one)]
-        if resolver_input.common_limit:
-            reasons.append(Reason(HELD_BACK, resolver_input.common_limit))
+        if question.common_limit:
+            reasons.append(Reason(HELD_BACK, question.common_limit))
         return replace(plan, reasons=(*plan.reasons, *reasons))
-    lock_request = allow_any_version(
-        resolver_input.narrowed_request, found.answer.dropped
-    )
+    lock_request = allow_any_version(question.narrowed_request, found.answer.dropped)
     choice = lock_request.choose_build(
-        torch=resolver_input.alternative.torch,
-        python=resolver_input.python,
+        torch=question.alternative.torch,
+        python=question.python,
         programs=explain_build(found),
     )
-    return plan_or_raise(choice, resolver_input.lock_request.machine)
+    return plan_or_raise(choice, question.lock_request.machine)

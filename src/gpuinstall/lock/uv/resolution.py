@@ -105,58 +105,41 @@ class Resolution(Value):
         return replace(self, plan=plan)
 
 
-def check_resolution(
-    packages: Packages,
-    request: LockRequest,
-    plan: Plan,
-    *,
-    family: Collection[str],
-    pages: Pages,
-    prebuilt: Mapping[str, tuple[Wheel, ...]],
-    locked: Mapping[str, str],
-    session: Session,
-) -> Resolution:
-    """Check the sources of all resolved files, and return the resolution.
+class ServedPackages(Value):
+    """The packages with their own pages, and the sources that serve them."""
+
+    family: Collection[str]
+    """The packages that only PyTorch's sources may provide."""
+
+    pages: Pages
+    """The files of packages that have their own page."""
+
+    backend: str
+    """The tag of torch's backend."""
+
+
+def check_sources(
+    packages: Packages, served: ServedPackages, session: Session
+) -> Packages:
+    """Check the sources of all files, and record the user's own indexes.
 
     Args:
         packages: The packages of uv's lock, without the virtual packages.
-        request: The request.
-        plan: The plan of the resolution.
-        family: The packages that only PyTorch's sources may provide.
-        pages: The files of packages that have their own page.
-        prebuilt: The wheels of each extension.
-        locked: The sha256 of previously locked files, by URL.
+        served: The packages with their own pages.
         session: The HTTP clients and caches.
 
     Raises:
         InstallationError: A file is from a source that is not configured for its package.
-        UsageError: A project file requires another source or hash of a package.
+        UsageError: A project file requires another source of a package.
     """
-    sources = session.sources
+    sources, pages = session.sources, served.pages
     check_required_urls(find_index_packages(packages), sources)
     report_metadata_urls(packages, sources, session.reporter)
-    check_family_wheels(packages, family)
+    check_family_wheels(packages, served.family)
     packages = use_page_files(packages, pages)
     check_provenance(list_locked_files(packages), pages)
-    check_indexes(packages, pages, plan.choice.build.backend.tag, session)
-    packages = record_own_indexes(
-        packages, pages, sources=sources, client=session.client
-    )
-    requested = find_requested_hashes(request.request.requirements, packages, sources)
-    if requested:
-        packages = keep_requested_files(packages, requested, session)
-    files = [
-        replace(file, sha256=file.sha256 or locked.get(file.url))
-        for file in list_locked_files(packages)
-    ]
-    return Resolution(
-        request=request,
-        plan=plan,
-        target=request.create_target(plan.choice.build),
-        packages=packages,
-        hashes=find_known_hashes(files, session.client),
-        prebuilt=prebuilt,
-    )
+    check_indexes(packages, pages, served.backend, session)
+    return record_own_indexes(packages, pages, sources=sources, client=session.client)
 
 
 def find_index_packages(packages: Packages) -> dict[str, list[str]]:
@@ -382,9 +365,7 @@ def find_requested_hashes(
 
 
 def keep_requested_files(
-    packages: Packages,
-    requested: Mapping[str, frozenset[str]],
-    session: Session,
+    packages: Packages, requirements: Iterable[Requirement], session: Session
 ) -> Packages:
     """Keep files with an allowed hash, and download files without a hash.
 
@@ -392,12 +373,13 @@ def keep_requested_files(
 
     Args:
         packages: The packages of uv's lock.
-        requested: The allowed hashes by package.
+        requirements: The requirements, whose URLs may contain a hash.
         session: The HTTP clients and caches.
 
     Raises:
         UsageError: No file of a package has an allowed hash.
     """
+    requested = find_requested_hashes(requirements, packages, session.sources)
     files = [file for file in list_locked_files(packages) if file.package in requested]
     hashes = find_known_hashes(files, session.client)
     known = {

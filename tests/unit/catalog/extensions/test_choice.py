@@ -18,7 +18,7 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.extensions import ExtensionChooser, choose_prebuilt
-from gpuinstall.lock.resolve.resolver_input import create_input
+from gpuinstall.lock.resolve.question import create_question
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources.session import open_session
 from gpuinstall.sources.web import Client
@@ -100,7 +100,7 @@ def lock_problem():
     there = replace(machine_from_options(("RTX 3090",), "550"), glibc="2.35")
     request = Request(("torch", "flash-attn"), python="3.12")
     lock_request = LockRequest(there, request, load_catalog())
-    return create_input(lock_request, lock_request.plan)
+    return create_question(lock_request, lock_request.plan)
 
 
 def reasons(found):

@@ -14,7 +14,7 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.extensions import ExtensionChooser
-from gpuinstall.lock.resolve.resolver_input import create_input
+from gpuinstall.lock.resolve.question import create_question
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import WheelRow
@@ -41,7 +41,7 @@ def chosen(torch, files, row=None):
         yield row
 
     name = files[0].wheel.package
-    chooser = ExtensionChooser(create_input(lock_request, lock_request.plan), read)
+    chooser = ExtensionChooser(create_question(lock_request, lock_request.plan), read)
     return chooser.choose(load_extensions().rows[name], files)
 
 

@@ -4,7 +4,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
-from gpuinstall.lock.resolve.resolver_input import create_inputs
+from gpuinstall.lock.resolve.question import create_questions
 from gpuinstall.plan import Rejected
 from tests.frozen import frozen_catalog
 from tests.lab.parsed import required, written
@@ -26,7 +26,7 @@ def lock_requests(
 
 
 def pythons(requests):
-    return {planned.python for planned in create_inputs(requests)}
+    return {planned.python for planned in create_questions(requests)}
 
 
 def test_unsatisfiable_lock_is_planned_once(monkeypatch):
@@ -37,13 +37,13 @@ def test_unsatisfiable_lock_is_planned_once(monkeypatch):
         LockRequest, "choose_build", lambda _, **pins: tried.append(pins)
     )
     with pytest.raises(NoBuildError):
-        create_inputs([request])
+        create_questions([request])
     assert tried == [{"torch": None, "python": None}]
 
 
 def test_unpinned_lock_uses_one_plan():
     [request] = lock_requests("cu126")
-    [planned] = create_inputs([request])
+    [planned] = create_questions([request])
     assert planned.plan is request.outcome
 
 

@@ -11,11 +11,13 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.text import format_count
+from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.file.lock import Packages, list_locked_files, list_versions
+from gpuinstall.lock.uv.edges import UvLog
+from gpuinstall.wheels.compatibility import SHARED_FILES, Compatibility
 
 ReleaseKey = tuple[str, str]
 """A package and its version, including the local label."""
@@ -77,7 +79,45 @@ class Fact(Value):
         return self.reasons.get(build, self.why)
 
 
-class Knowledge(Value):
+def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
+    """Return the fact that a wheel's METADATA omits, or None.
+
+    Args:
+        found: The compatibility of the wheel.
+        torch: The selected build of torch, for the reason to report.
+    """
+    running = found.compatible_builds
+    runs_everywhere = len(running) == len(found.verdicts)
+    is_declared = runs_everywhere or (found.allowed and found.allowed <= running)
+    if is_declared and not found.adds:
+        return None
+    package, version = found.wheel.package, str(found.wheel.version)
+    why = found.reason(torch) or found.why_adds
+    message = f"{package} {version} {why.message}" if why else ""
+    if found.allowed and running.isdisjoint(found.allowed):
+        # The wheel runs with none of the builds that its METADATA allows.
+        limits = [one for one in found.row.requirements() if one.name == "torch"]
+        if running:
+            message += f", and it requires {join_names([one.text for one in limits])}"
+        running = frozenset()
+    rejected = {build: found.rejects(build) for build in found.verdicts}
+    reasons = {build: one for build, one in rejected.items() if one}
+    return Fact(
+        package,
+        version,
+        message,
+        {build: f"{package} {version} {one.message}" for build, one in reasons.items()},
+        None if runs_everywhere else running,
+        found.adds,
+        found.wheel,
+        unusable=found.unusable,
+        toolkit=found.row.toolkit,
+        torches=found.row.torch.fits,
+        is_about_files={one.code for one in reasons.values()} == {SHARED_FILES},
+    )
+
+
+class Facts(Value):
     """Accumulated facts for one target; ``|`` returns the union."""
 
     facts: Mapping[ReleaseKey, Fact] = field(default_factory=dict)
@@ -103,30 +143,33 @@ class Knowledge(Value):
     linked: frozenset[str] = frozenset()
     """The dependencies with libraries that other packages are linked to."""
 
-    def __or__(self, other: Knowledge) -> Knowledge:
+    log: UvLog = UvLog()
+    """The dependencies of all releases that uv tried."""
+
+    def __or__(self, other: Facts) -> Facts:
         union = dict[str, Any]()
         for name, known in asdict(self).items():
             more = getattr(other, name)
             match known:
                 case tuple():
                     union[name] = tuple(dict.fromkeys(known + more))
-                case frozenset():
+                case frozenset() | UvLog():
                     union[name] = known | more
                 case _:
                     union[name] = {**known, **more, **known}
         for release, fact in other.facts.items():
             if fact.excludes and not union["facts"][release].excludes:
                 union["facts"][release] = fact
-        return Knowledge(**union)
+        return Facts(**union)
 
     @classmethod
-    def from_facts(cls, facts: Iterable[Fact | None]) -> Knowledge:
+    def from_facts(cls, facts: Iterable[Fact | None]) -> Facts:
         """Create a collection of facts about releases."""
         return cls({(one.package, one.version): one for one in facts if one})
 
     @property
     def facts_for_uv(self) -> tuple[object, ...]:
-        """The facts passed to uv. If unchanged, the resolution ends."""
+        """The facts passed to uv. If unchanged, the answer ends."""
         return (
             self.facts,
             self.requirements,
@@ -141,7 +184,7 @@ class Knowledge(Value):
         """The dependencies that uv decides before torch."""
         return tuple(one for one in self.before_torch if one not in self.after_torch)
 
-    def without_shared_files(self) -> Knowledge:
+    def without_shared_files(self) -> Facts:
         """Return a copy without the facts about packages that share files."""
         facts = self.facts.items()
         return replace(
@@ -184,8 +227,8 @@ class Knowledge(Value):
         return f" ({count} not inspected: {facts[-1].unread})"
 
 
-class UvResolution(Value):
-    """uv's resolution, without the virtual packages."""
+class Answer(Value):
+    """uv's answer, without the virtual packages."""
 
     packages: Packages
 
@@ -208,7 +251,7 @@ class UvResolution(Value):
 
     @cached_property
     def wheels(self) -> tuple[Wheel, ...]:
-        """The wheels in the resolution."""
+        """The wheels in the answer."""
         files = list_locked_files(self.packages)
         links = [
             PageFile(file.url, file.name, file.sha256, size=file.size) for file in files

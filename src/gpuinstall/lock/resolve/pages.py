@@ -1,4 +1,4 @@
-"""Cache the index pages and wheels for one resolution.
+"""Read the index pages of torch's sources.
 
 If torch has its own source, every torch-family package is bound to it: a package that
 no source of torch lists has an empty page. A requested torch-family package is from the
@@ -7,23 +7,17 @@ default index if no source of torch lists it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
-    Requirement,
-    normalize_name,
-    parse_specifier,
     requirement_names,
 )
 from gpuinstall.base.text import matches
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, parse_public_version
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
@@ -35,68 +29,49 @@ from gpuinstall.catalog.listing import (
 )
 from gpuinstall.catalog.pages import (
     PageFile,
-    SourceRelease,
     parse_files,
-    parse_page,
-    parse_sources,
 )
-from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.members import select_best_wheels
-from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.edges import UvLog
+from gpuinstall.lock.resolve.question import Question
 from gpuinstall.sources.session import Session
-from gpuinstall.wheels.learned.reader import make_reader
-from gpuinstall.wheels.learned.row import requirements_of_metadata
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
 _WheelPages = dict[str, tuple[Wheel, ...]]
-_LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
-
-NEWEST_GLIBC = "2.40"
-"""A glibc version that satisfies every wheel."""
 
 MAX_UNKNOWN = 64
 """Maximum number of packages outside the catalog bound to torch's index."""
 
 
-class PackageIndex:
-    """Cached index pages and wheels of one resolution."""
+class TorchPages:
+    """The pages of torch's sources for one target, each read once."""
 
-    def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
-        self.resolver_input = resolver_input
+    def __init__(self, question: Question, session: Session) -> None:
+        self.question = question
         self.session = session
-        builds = resolver_input.builds
+        builds = question.builds
         self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
         """The backend tags of the builds, best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
         """Whether torch has a source other than the default index."""
-        self.reader = make_reader(session)
-        self._releases: dict[str, Mapping[Version, Wheel]] = {}
         self._pages: dict[str, tuple[Wheel, ...]] = {}
         """The pages read so far, by package."""
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
-        self.log = UvLog()
-        """The dependencies of the releases that uv tried."""
         self._is_for_cpu = self.backends == (CPU.tag,)
-        self._kept = resolver_input.alternative.kept
+        self._kept = question.alternative.kept
         # The first call of each function reads the pages.
         self.builds = cache(self._read_builds)
-        self.newest_releases = cache(self._read_newest_releases)
-        self.read_metadata_requirements = cache(self._read_metadata_requirements)
         self.pages_of_sources = cache(self._read_pages_of_sources)
         self.listed = cache(self._read_listed)
-        self._extensions = {**load_extensions().empty_pages, **resolver_input.files}
+        self._extensions = {**load_extensions().empty_pages, **question.files}
         self._bindable = cache(self._read_bindable)
-
-    # Pages.
 
     def names(self) -> frozenset[str]:
         """Return the packages that are bound to the sources of torch."""
         self.read(self._needed_packages)
-        return self.resolver_input.catalog.family.union(self._pages) - self._copied
+        return self.question.catalog.family.union(self._pages) - self._copied
 
     def read_pages(self) -> _WheelPages:
         """Return the wheels of each bound package whose page was read.
@@ -105,7 +80,7 @@ class PackageIndex:
         """
         self.read(self._needed_packages)
         bindable = self._bindable()
-        unlisted = self.resolver_input.catalog.family - bindable if bindable else ()
+        unlisted = self.question.catalog.family - bindable if bindable else ()
         return {**dict.fromkeys(unlisted, ()), **self._pages, **self._extensions}
 
     def find_unread_packages(self) -> frozenset[str]:
@@ -116,21 +91,21 @@ class PackageIndex:
     @cached_property
     def _needed_packages(self) -> set[str]:
         """The packages whose pages every resolution needs."""
-        resolver_input = self.resolver_input
+        question = self.question
         sources = self.session.sources
         # A setting for a package would otherwise apply to its placeholder.
         named = (
-            *resolver_input.requirements,
-            *resolver_input.constraints,
+            *question.requirements,
+            *question.constraints,
             *sources.uv.overrides,
         )
         needed = {
             "torch",
             *requirement_names(named),
-            *resolver_input.alternative.preferences,
+            *question.alternative.preferences,
         }
         needed.update(sources.package_indexes)
-        if resolver_input.target.os == "linux" or self._is_for_cpu:
+        if question.target.os == "linux" or self._is_for_cpu:
             needed.add("triton")
         return needed
 
@@ -140,22 +115,22 @@ class PackageIndex:
         # If there is an extra index, uv would query it before the default index.
         if not self.has_own_source and not sources.has_further_indexes:
             return frozenset()
-        family = self.resolver_input.catalog.family
+        family = self.question.catalog.family
         if self._kept:
             names = {wheel.package for wheel in self._kept}
             return family.union(self.listed(), names).difference(self._extensions)
         # Some mirrors list only some of their packages on the root page.
         if {"torch", "torchvision"} <= self.listed() and not sources.find_links:
             # GPU builds require Triton. For CPU builds, the default index has Triton.
-            family &= self.listed() | self.resolver_input.requested | {"triton"}
+            family &= self.listed() | self.question.requested | {"triton"}
         return family.union(self.listed()).difference(self._extensions)
 
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
-        alternative = self.resolver_input.alternative
+        alternative = self.question.alternative
         known = {*alternative.preferences, *alternative.moving}
-        programs = self.resolver_input.programs
+        programs = self.question.programs
         # A new package may be on PyTorch's index.
         if self._kept and known.issuperset(one.name for one in programs if not one.url):
             backends = ()
@@ -164,7 +139,7 @@ class PackageIndex:
 
     def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
-        catalog = self.resolver_input.catalog
+        catalog = self.question.catalog
         # If torch is kept, an old list is enough.
         names = read_index_names(
             session.sources, session.client, backend, is_optional=bool(self._kept)
@@ -194,11 +169,11 @@ class PackageIndex:
             if not kept and name not in {"torch", "triton"}:
                 raise InstallationError("torch-kept", f"{name} is not locked")
             return kept
-        if name not in self.resolver_input.catalog.family:
+        if name not in self.question.catalog.family:
             is_own = partial(hosts_package, sources, session.client, name)
             return self._read_wheels(name) if any(map(is_own, self.backends)) else None
         listed = self._read_wheels(name)
-        is_requested = name in self.resolver_input.requested - {"torch"}
+        is_requested = name in self.question.requested - {"torch"}
         # No CPU build requires Triton; programs use it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
         if listed or name in self.listed() or not is_program:
@@ -218,7 +193,7 @@ class PackageIndex:
         sources = self.session.sources
         pages = {}
         for name in sources.package_indexes.keys() - self.names():
-            is_requested = name in self.resolver_input.requested
+            is_requested = name in self.question.requested
             ask = session.find_page if is_requested else session.find_page_if_reachable
             page = ask(name)
             if page:
@@ -232,7 +207,7 @@ class PackageIndex:
         builds: dict[str, Build] = {}
         torches = self.read_pages().get("torch")
         listed = {str(wheel.version) for wheel in torches or ()}
-        for build in self.resolver_input.builds:
+        for build in self.question.builds:
             version = str(build.torch)
             labeled = f"{version}+{build.backend}"
             if build.source is not DEFAULT_INDEX and labeled in listed:
@@ -263,7 +238,7 @@ class PackageIndex:
         wheels: dict[str, Wheel] = {}
         # A companion has one file per backend, for all torch versions.
         torches: dict[tuple[str, WheelSource], set[str]] = {}
-        for build in builds or self.resolver_input.builds:
+        for build in builds or self.question.builds:
             key = build.backend.tag, build.source
             torches.setdefault(key, set()).add(str(build.torch))
         for (backend, source), versions in torches.items():
@@ -277,22 +252,10 @@ class PackageIndex:
                 listed = read_default_wheels(sources, session.client, package)
             else:
                 listed = read_family_wheels(sources, session.client, backend, package)
-            for wheel in select_best_wheels(listed, backend, self.resolver_input.tags):
+            for wheel in select_best_wheels(listed, backend, self.question.tags):
                 if package != "torch" or wheel.version.public in versions:
                     wheels.setdefault(str(wheel.version), wheel)
         return tuple(wheels.values())
-
-    def find_wheels(self, package: str) -> list[Wheel]:
-        """Return the compatible wheels of a package, from its own source."""
-        self.read([package])
-        wheels = self.read_pages().get(package)
-        if wheels is None:
-            page = self.session.find_page_if_reachable(package)
-            wheels = parse_page(page) if page else ()
-        tags = set(self.resolver_input.tags)
-        return [
-            wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
-        ]
 
     def find_preferred_labels(
         self, builds: dict[str, Build], selected: str
@@ -306,7 +269,7 @@ class PackageIndex:
             selected: The label of the previous resolution's torch, which packages
                 whose torch the catalog does not list should have, too.
         """
-        releases = self.resolver_input.catalog.releases
+        releases = self.question.catalog.releases
         # The best build of each torch comes last.
         best = {build.torch: version for version, build in reversed(builds.items())}
         labels: dict[tuple[str, str], str] = {}
@@ -330,145 +293,3 @@ class PackageIndex:
             if any("+" in version for version in by_public.values()):
                 preferred[name] = list(by_public.values())
         return preferred
-
-    # Programs.
-
-    def _read_newest_releases(self) -> dict[str, Version | None]:
-        """Return the latest allowed release of each requested program.
-
-        The value is None if only uv can determine the release.
-        """
-        bound = self.names().union(self.resolver_input.files)
-        family = bound & self.resolver_input.catalog.family
-        requested = filter(
-            self.resolver_input.is_applicable, self.resolver_input.requirements
-        )
-        names = [
-            one.name for one in requested if not one.url and one.name not in family
-        ]
-        open_names = [name for name in names if name not in bound]
-        newest = map_concurrently(self._find_newest_release, open_names)
-        return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
-
-    def find_source_versions(self, package: str) -> list[str]:
-        """Return the versions of a package with an sdist."""
-        page = self.session.find_page_if_reachable(package)
-        return (
-            [str(one.version) for one in parse_sources(page, package)] if page else []
-        )
-
-    def _find_newest_release(self, name: str) -> Version | None:
-        # Only uv applies dates and resolution modes.
-        is_latest = self.session.sources.uv.selects_latest
-        page = self.session.find_page_if_reachable(name) if is_latest else None
-        if page is None:
-            return None
-        newest = next(iter(self.find_releases(name)), None)
-        for source in parse_sources(page, name):
-            # uv does not build a version that has a wheel.
-            is_newer = newest is None or source.version > newest
-            if is_newer and self._is_allowed(
-                source, self.resolver_input.find_limits(name)
-            ):
-                newest = source.version
-        return newest and parse_public_version(newest)
-
-    def find_releases(self, package: str) -> Mapping[Version, Wheel]:
-        """Return the wheels of allowed final releases, latest first."""
-        if package not in self._releases:
-            limits = self.resolver_input.find_limits(package)
-            # If a version has a native and a pure wheel, uv installs the native one.
-            installed = select_best_files(
-                self.find_wheels(package),
-                self.resolver_input.tags,
-                lambda wheel: str(wheel.version),
-            )
-            newest_first = sorted(
-                installed, key=lambda wheel: wheel.version, reverse=True
-            )
-            self._releases[package] = {
-                wheel.version: wheel
-                for wheel in newest_first
-                if self._is_allowed(wheel, limits)
-            }
-        return self._releases[package]
-
-    def _is_allowed(
-        self,
-        release: Wheel | SourceRelease,
-        limits: Sequence[Requirement],
-    ) -> bool:
-        """Return whether a release is final and the request allows it."""
-        version = release.version
-        if version.is_prerelease:
-            return False
-        if not all(limit.allows(version) for limit in limits):
-            return False
-        with suppress(ValueError):
-            specifiers = parse_specifier(release.requires_python or "")
-            python = self.resolver_input.markers["python_full_version"]
-            return specifiers.contains(python)
-        return True
-
-    # Wheels.
-
-    def _read_metadata_requirements(self, wheel: Wheel | None) -> list[Requirement]:
-        """Return a wheel's requirements on the target, with requested extras.
-
-        Without a wheel, or if METADATA is unreadable, the result is empty.
-        """
-        if wheel is None:
-            return []
-        extras = set[str]()
-        for program in self.resolver_input.programs:
-            if program.name == wheel.package:
-                extras.update(program.extras)
-        environment = self.resolver_input.markers
-        with suppress(InstallationError):
-            texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
-            needed = [text for text in map(str, texts) if _may_apply(text, extras)]
-            requirements = requirements_of_metadata(needed)
-            return [one for one in requirements if one.applies_in(environment, extras)]
-        return []
-
-    def find_wheel_for_newer_glibc(
-        self,
-        package: str,
-        selected: Version,
-        demands: Sequence[Requirement],
-    ) -> Wheel | None:
-        """Return the wheel of the next release for a newer glibc, if any.
-
-        The wheel of the selected release is returned if its sdist was selected instead.
-
-        Args:
-            package: The package.
-            selected: Its selected release.
-            demands: The requirements of other packages, which allow the next release.
-        """
-        page = self.session.find_page_if_reachable(package)
-        if page is None or package in self.read_pages():
-            return None
-        target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
-        tags = set(target.tags(self.resolver_input.python))
-        limits = [*self.resolver_input.find_limits(package), *demands]
-        compatible = self.find_releases(package)
-        is_built = selected not in compatible
-        following = [
-            wheel
-            for wheel in parse_page(page)
-            if (wheel.version > selected or (is_built and wheel.version == selected))
-            and tags & wheel.tags
-            and wheel.version not in compatible
-            and self._is_allowed(wheel, limits)
-        ]
-        return min(following, key=lambda wheel: wheel.version, default=None)
-
-
-def _may_apply(text: str, extras: set[str]) -> bool:
-    """Return whether a requirement may apply, without parsing its marker.
-
-    Some programs have a thousand requirements, most of them for unrequested extras.
-    """
-    extra = _LAST_EXTRA.search(text)
-    return extra is None or " or " in text or normalize_name(extra[1]) in extras

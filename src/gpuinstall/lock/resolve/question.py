@@ -1,4 +1,4 @@
-"""The resolver input of one lock: a request with its candidate builds.
+"""The question of one lock: a request with its candidate builds.
 
 Each alternative is a copy with some fields replaced. The inputs of several targets have
 a common Python and torch.
@@ -94,7 +94,7 @@ class Alternative(Value):
         return parse_public_version(pin) if pin else None
 
 
-class ResolverInput(Value):
+class Question(Value):
     """The request and builds to resolve for one target."""
 
     lock_request: LockRequest
@@ -121,6 +121,11 @@ class ResolverInput(Value):
 
     common_limit: str = ""
     """The reason why not all targets support a later torch version."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether to refuse an answer that another torch may improve."""
+        return self.alternative.kept is not None
 
     @property
     def python(self) -> str:
@@ -241,7 +246,7 @@ class ResolverInput(Value):
         """The versions of torch that uv may select."""
         return frozenset(build.torch for build in self.builds)
 
-    def with_alternative(self, alternative: Alternative) -> ResolverInput:
+    def with_alternative(self, alternative: Alternative) -> Question:
         """Return a copy with an alternative and the versions of its lock."""
         locked = alternative.locks.get(str(self.target), {})
         own = replace(
@@ -251,12 +256,12 @@ class ResolverInput(Value):
         )
         return replace(self, alternative=own)
 
-    def with_torch_versions(self, torches: Container[Version]) -> ResolverInput:
-        """Return a copy of the resolver input for certain torch versions."""
+    def with_torch_versions(self, torches: Container[Version]) -> Question:
+        """Return a copy of the question for certain torch versions."""
         return self.with_builds(one for one in self.builds if one.torch in torches)
 
-    def with_builds(self, builds: Iterable[Build]) -> ResolverInput:
-        """Return a copy of the resolver input for certain torch builds."""
+    def with_builds(self, builds: Iterable[Build]) -> Question:
+        """Return a copy of the question for certain torch builds."""
         return replace(self, builds=tuple(builds))
 
 
@@ -329,22 +334,20 @@ def allow_any_version(request: LockRequest, packages: Container[str]) -> LockReq
     )
 
 
-def create_input(lock_request: LockRequest, plan: Plan) -> ResolverInput:
-    """Return the resolver input for one lock file.
+def create_question(lock_request: LockRequest, plan: Plan) -> Question:
+    """Return the question for one lock file.
 
     For a request with only torch-family packages, the plan determines the build.
     Otherwise, uv may select any build that runs.
     """
     choice = plan.choice
-    resolver_input = ResolverInput(
-        lock_request, plan, (choice.build,), choice.requirements
-    )
-    if not resolver_input.is_open:
-        return resolver_input
+    question = Question(lock_request, plan, (choice.build,), choice.requirements)
+    if not question.is_open:
+        return question
     family = lock_request.catalog.family
     return replace(
-        resolver_input,
-        builds=plan.runnable or resolver_input.builds,
+        question,
+        builds=plan.runnable or question.builds,
         requirements=tuple(
             remove_backend_labels(one, family)
             for one in lock_request.request.requirements
@@ -352,10 +355,10 @@ def create_input(lock_request: LockRequest, plan: Plan) -> ResolverInput:
     )
 
 
-def create_inputs(
+def create_questions(
     requests: Requests, alternative: Alternative | None = None
-) -> list[ResolverInput]:
-    """Return a resolver input for each target, with a common Python.
+) -> list[Question]:
+    """Return a question for each target, with a common Python.
 
     Args:
         requests: The request for each target.
@@ -386,11 +389,8 @@ def create_inputs(
         outcomes = [one.choose_build(torch=torch, python=python) for one in requests]
         plans = [one for one in outcomes if isinstance(one, Plan)]
         if len(plans) == len(requests):
-            resolver_inputs = _create_with_python(requests, plans, python)
-            return [
-                resolver_input.with_alternative(alternative)
-                for resolver_input in resolver_inputs
-            ]
+            questions = _create_with_python(requests, plans, python)
+            return [question.with_alternative(alternative) for question in questions]
     # A target without any build raises its own error here.
     available = []
     for one in requests:
@@ -433,8 +433,8 @@ def _create_with_python(
     requests: Requests,
     plans: Sequence[Plan],
     python: str | None,
-) -> list[ResolverInput]:
-    """Return the resolver inputs for one Python version.
+) -> list[Question]:
+    """Return the questions for one Python version.
 
     Args:
         requests: The request for each target.
@@ -447,19 +447,19 @@ def _create_with_python(
             plan_or_raise(one.choose_build(python=python), one.machine)
             for one in requests
         ]
-    resolver_inputs = [
-        create_input(one, plan) for one, plan in zip(requests, plans, strict=True)
+    questions = [
+        create_question(one, plan) for one, plan in zip(requests, plans, strict=True)
     ]
     if len(requests) == 1 or first.request.newest_per_target:
-        return resolver_inputs
-    torches = frozenset.intersection(*(one.torches for one in resolver_inputs))
+        return questions
+    torches = frozenset.intersection(*(one.torches for one in questions))
     return [
         replace(
             one.with_torch_versions(torches),
             common=max(torches),
             common_limit=_explain_common_torch(requests, max(torches)),
         )
-        for one in resolver_inputs
+        for one in questions
     ]
 
 

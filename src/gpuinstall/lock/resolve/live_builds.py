@@ -152,30 +152,7 @@ def add_listed_builds(
     Raises:
         InstallationError: A source refuses the request, or its page is malformed.
     """
-    machine = request.machine
-    backend = known_backend(request.request.backend)
-    kinds = {backend.kind} if backend else set()
-    rules = create_rules(machine, request.catalog, kinds)
-    catalog = rules.catalog
-    # Builds from previous runs are read again if the sources still list them. Builds
-    # marked as absent are kept, so that they are not selected again.
-    shipped = [
-        build for build in catalog.builds if build.learned is None or build.absent
-    ]
-    read = partial(
-        read_live_catalog,
-        replace(catalog, builds=tuple(shipped)),
-        machine,
-        request.request,
-        sources=session.find_listed_sources(),
-        client=session.client,
-    )
-    excluded = list_unselectable_backends(request.outcome, rules)
-    live = replace(request, catalog=read(reporter, excluded=excluded))
-    if isinstance(live.outcome, Rejected) and isinstance(request.outcome, Plan):
-        # The refusal suggests the CPU build only if its index lists it.
-        excluded = list_unselectable_backends(live.outcome, rules)
-        live = replace(request, catalog=read(Reporter(), excluded=excluded))
+    live = _read_listed_builds(request, session, reporter)
     reader = make_reader(session, reporter)
     unread = [build for build in live.catalog.builds if build.unread]
     if unread:
@@ -187,6 +164,36 @@ def add_listed_builds(
         names = ", ".join(build.name for build in to_read)
         reporter.wait(f"inspecting {names} (not in the catalog)")
         live = _add_inspected_builds(live, to_read, reader.read_torch_row)
+    return live
+
+
+def _read_listed_builds(
+    request: LockRequest, session: Session, reporter: Reporter
+) -> LockRequest:
+    """Return a request with the builds that the sources list, uninspected."""
+    backend = known_backend(request.request.backend)
+    kinds = {backend.kind} if backend else set()
+    rules = create_rules(request.machine, request.catalog, kinds)
+    catalog = rules.catalog
+    # Builds from previous runs are read again if the sources still list them. Builds
+    # marked as absent are kept, so that they are not selected again.
+    shipped = [
+        build for build in catalog.builds if build.learned is None or build.absent
+    ]
+    read = partial(
+        read_live_catalog,
+        replace(catalog, builds=tuple(shipped)),
+        request.machine,
+        request.request,
+        sources=session.find_listed_sources(),
+        client=session.client,
+    )
+    excluded = list_unselectable_backends(request.outcome, rules)
+    live = replace(request, catalog=read(reporter, excluded=excluded))
+    if isinstance(live.outcome, Rejected) and isinstance(request.outcome, Plan):
+        # The refusal suggests the CPU build only if its index lists it.
+        excluded = list_unselectable_backends(live.outcome, rules)
+        live = replace(request, catalog=read(Reporter(), excluded=excluded))
     return live
 
 

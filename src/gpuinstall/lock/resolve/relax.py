@@ -7,7 +7,7 @@ pinned packages must have wheels, unless no such resolution exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -70,13 +70,16 @@ def resolve_relaxed(
     """
     opened, metadata = _separate_project_requirements(requests, session.folder)
     refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
-    changed: list[Requirement] = []
+    causes: dict[Requirement, str] = {}
     if refusals:
         nearest = _find_nearest_request(opened)
         if nearest is None:
             suggest_running_targets(requests, refusal)
             raise refusal
-        changed = list(nearest.dropped_requirements)
+        causes = dict.fromkeys(nearest.dropped_requirements, "")
+        causes |= {
+            one: refusals[0].reasons[0].message for one in causes if one.name == "torch"
+        }
         opened = [
             one.with_request_changes(
                 requirements=nearest.request.requirements,
@@ -84,34 +87,33 @@ def resolve_relaxed(
             )
             for one in opened
         ]
-    pins = _find_program_pins(opened)
-    with_wheels = frozenset(pin.name for pin in pins)
-    # Another version with a wheel is better than building the pinned version.
-    nothing = frozenset[str]()
-    attempts: list[tuple[frozenset[str], Pins]] = [
-        (nothing, ()),
-        *product((with_wheels, nothing), _list_optional_pins(pins)),
-    ]
     why = ""
-    for wheels_only, optional in dict.fromkeys(attempts):
+    for wheels_only, optional in _list_attempts(_find_program_pins(opened)):
         # Ignore locked versions, which were selected for another request.
         alternative = Alternative(
             optional_pins=optional, wheels_only=wheels_only, metadata=metadata
         )
-        try:
-            outcome = resolve(opened, alternative, session)
-        except InstallationError as error:
-            if error.code not in _FAILED_BUILDS:
-                raise
-            outcome = Conflict(error)
+        outcome = _resolve_with_builds(opened, alternative, session, resolve)
         if not isinstance(outcome, Conflict):
-            why_torch = refusals[0].reasons[0].message if refusals else ""
-            return [
-                _explain_relaxation(one, changed, why, why_torch) for one in outcome
-            ]
+            return [_explain_relaxation(one, causes, why) for one in outcome]
         why = why or outcome.format() or shorten(outcome.why, MOST_CHARACTERS)
         refusal = outcome.error
     raise refusal
+
+
+def _resolve_with_builds(
+    requests: Requests,
+    alternative: Alternative,
+    session: Session,
+    resolve: ResolveAlternative,
+) -> list[Resolution] | Conflict:
+    """Resolve an alternative. Other versions may need no failed build."""
+    try:
+        return resolve(requests, alternative, session)
+    except InstallationError as error:
+        if error.code not in _FAILED_BUILDS:
+            raise
+        return Conflict(error)
 
 
 def suggest_running_targets(requests: Requests, refusal: GpuInstallError) -> None:
@@ -128,9 +130,15 @@ def _find_program_pins(requests: Requests) -> Pins:
     return tuple(one for one in limits if one.name not in family)
 
 
-def _list_optional_pins(pins: Pins) -> list[Pins]:
-    """Return the pins to drop, individual ones first, then all."""
-    return [*((pin,) for pin in reversed(pins[-PINS_ALONE:])), pins]
+def _list_attempts(pins: Pins) -> dict[tuple[frozenset[str], Pins], None]:
+    """Return the packages that are not built, and the pins to drop, in order.
+
+    Another version with a wheel is better than building the pinned version.
+    """
+    nothing = frozenset[str]()
+    with_wheels = frozenset(pin.name for pin in pins)
+    optional = [*((pin,) for pin in reversed(pins[-PINS_ALONE:])), pins]
+    return dict.fromkeys([(nothing, ()), *product((with_wheels, nothing), optional)])
 
 
 def _separate_project_requirements(
@@ -173,23 +181,21 @@ def _find_nearest_request(requests: Requests) -> RelaxedRequest | None:
 
 
 def _explain_relaxation(
-    resolution: Resolution,
-    changed: Sequence[Requirement],
-    why: str,
-    why_torch: str,
+    resolution: Resolution, changed: Mapping[Requirement, str], why: str
 ) -> Resolution:
     """Return a resolution with the requirements that it does not satisfy.
 
     Args:
         resolution: The resolution of the relaxed request.
-        changed: The requirements of torch and of packages that its build determines.
+        changed: The requirements of torch and of packages that its build determines,
+            each with the reason for the change, if it is not torch's version.
         why: The conflict of the request with all pins.
-        why_torch: The reason why the requested torch does not run.
     """
     versions = resolution.versions
     torch = f"torch {versions['torch']}"
-    causes = dict.fromkeys(changed, f"it is the version for {torch}")
-    causes |= {one: why_torch for one in changed if one.name == "torch"}
+    causes = {
+        one: cause or f"it is the version for {torch}" for one, cause in changed.items()
+    }
     causes |= dict.fromkeys(resolution.relaxed.values(), why)
     messages = [
         f"{one.name} {versions[one.name]} instead of {one.text}: {cause}"

@@ -16,7 +16,7 @@ from gpuinstall.lock.resolve.doubts import find_doubts
 from gpuinstall.lock.resolve.explain import explain_build, explain_older
 from gpuinstall.lock.resolve.facts import Answer, Fact, Facts
 from gpuinstall.lock.resolve.found import Found, Newest, Refused
-from gpuinstall.lock.resolve.question import Alternative, create_question
+from gpuinstall.lock.resolve.question import create_question
 from gpuinstall.lock.resolve.refusals import explain_refusal
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import UvLog
@@ -53,7 +53,7 @@ def find_answer(words, versions, edges, *, driver="580.95.05", torch="", **field
     facts = Facts.from_facts(fields.pop("facts", ()))
     moving = fields.pop("moving", {})
     return Found(
-        replace(question, alternative=Alternative(moving=moving)),
+        replace(question, moving=moving),
         answer,
         facts | Facts(log=read_edges(edges)),
         builds,

@@ -168,7 +168,7 @@ class _Project(Value):
             constraints=tuple(self._list_constraints()),
             preferred=self._find_preferred_versions(),
             metadata=(
-                *question.alternative.metadata,
+                *question.metadata,
                 *self._create_metadata_rows(virtual),
             ),
             folder=lane.session.folder,
@@ -195,7 +195,7 @@ class _Project(Value):
             pages.find_unread_packages(),
             load_extensions().empty_pages,
             self.question.files,
-            self.question.alternative.wheels_only,
+            self.question.wheels_only,
             by_request,
             self.known.unbuildable,
             inspected,
@@ -205,7 +205,7 @@ class _Project(Value):
         """Return the requirements in the order in which uv decides them."""
         pins = {
             pin.text: Requirement.of(f"{PIN}{pin.name}")
-            for pin in self.question.alternative.optional_pins
+            for pin in self.question.optional_pins
         }
         requirements = [pins.get(one.text, one) for one in self.question.requirements]
         # Convert pinned constraints to requirements.
@@ -224,7 +224,7 @@ class _Project(Value):
 
     def _list_constraints(self) -> Iterator[Constraint]:
         question = self.question
-        optional = {pin.text for pin in question.alternative.optional_pins}
+        optional = {pin.text for pin in question.optional_pins}
         for constraint in question.constraints:
             if constraint.text not in optional:
                 yield constraint
@@ -242,7 +242,7 @@ class _Project(Value):
         uv would replace the label of a build that a fact about the previous answer
         rejects with the highest label.
         """
-        kept = self.question.alternative.preferences
+        kept = self.question.preferences
         preferred = {name: [version] for name, version in kept.items()}
         versions = self.previous.versions if self.previous else {}
         running = {
@@ -278,7 +278,7 @@ class _Project(Value):
 
     def _list_optional_pins(self) -> VirtualPackages:
         optional = defaultdict[str, list[Requirement]](list)
-        for pin in self.question.alternative.optional_pins:
+        for pin in self.question.optional_pins:
             optional[pin.name].append(pin)
         return {
             f"{PIN}{name}": self._list_pins(pins) for name, pins in optional.items()
@@ -324,7 +324,7 @@ class _Project(Value):
                 added = [*fact.requires, f"{BUILD}{','.join(rejected)}"]
                 yield from self._extend_metadata(fact, fact.wheel, added)
         pages = self.lane.pages.read_pages()
-        for name, locked in question.alternative.preferences.items():
+        for name, locked in question.preferences.items():
             if name not in question.catalog.family or (name, locked) in known.facts:
                 continue
             for wheel in pages.get(name, ()):

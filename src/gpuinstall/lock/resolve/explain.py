@@ -158,7 +158,7 @@ def explain_older(found: Found) -> list[Reason]:
             reasons += filter(
                 None, [_explain_release(package, selected, newest, found)]
             )
-    for package, before in found.question.alternative.moving.items():
+    for package, before in found.question.moving.items():
         version = found.answer.versions.get(package)
         is_own = package in {*found.newest, *found.bound, *reported}
         if version == before and not is_own:

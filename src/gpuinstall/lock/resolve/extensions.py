@@ -208,7 +208,7 @@ class ExtensionChooser:
         The order is: the locked version, the latest version, the best build, the first
         source, the exact CUDA of torch, and a file name with a glibc.
         """
-        locked_versions = self._question.alternative.preferences
+        locked_versions = self._question.preferences
 
         def age(file: ExtensionFile) -> tuple[bool, Version]:
             wheel = file.wheel
@@ -256,7 +256,7 @@ class ExtensionChooser:
         if paired and not paired.allows(wheel.version):
             message = f"is incompatible with torch {torch}; {paired.text} is compatible"
             return Reason("other-torch", message)
-        locked = self._question.alternative.hashes.get(wheel.filename)
+        locked = self._question.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"expected sha256 {locked}, got {wheel.sha256}"
             return Reason(
@@ -527,7 +527,7 @@ def choose_prebuilt(
         for file in listing.files:
             wheel = file.wheel
             if wheel.version in allowed:
-                sha256 = wheel.sha256 or question.alternative.hashes.get(wheel.filename)
+                sha256 = wheel.sha256 or question.hashes.get(wheel.filename)
                 yield replace(file, wheel=replace(wheel, sha256=sha256))
 
     # The generator is lazy: if no file supports the GPU, it reads no page.

@@ -71,7 +71,7 @@ class Found(Value):
 
     def is_kept(self, package: str) -> bool:
         """Return whether the answer keeps a package's locked version."""
-        kept = self.question.alternative.preferences.get(package)
+        kept = self.question.preferences.get(package)
         return bool(kept) and parse_public_version(kept or "") == self.find_version(
             package
         )

@@ -145,7 +145,7 @@ def _list_open_programs(best: Found, lane: Lane) -> list[str]:
         for package, listed in lane.releases.newest_releases().items()
         if listed
         and package in best.answer.versions
-        and package not in best.question.alternative.preferences
+        and package not in best.question.preferences
         and not is_library_of_torch(package)
     ]
 
@@ -173,7 +173,7 @@ def _find_newer_release(package: str, best: Found, lane: Lane) -> Version | None
 def _find_later_torch(best: Found) -> Version | None:
     """Return the newest torch that all packages of an answer allow."""
     answer, known = best.answer, best.known
-    if "torch" in best.question.alternative.preferences:
+    if "torch" in best.question.preferences:
         return None
     limits = known.log.find_demands("torch", answer.versions)
     later = [

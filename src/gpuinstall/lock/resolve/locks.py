@@ -221,7 +221,7 @@ def _list_other_pythons(
         error: Its error.
     """
     first = requests[0]
-    is_fixed = first.request.python or alternative.python or len(requests) > 1
+    is_fixed = first.request.python or alternative.other_python or len(requests) > 1
     # With another error, there may be no plan.
     if is_fixed or error.code not in {"requirements-conflict", "only-binary"}:
         return
@@ -232,7 +232,7 @@ def _list_other_pythons(
             f"Python {python} is selected, because with Python {usual}, {error.message}"
         )
         warnings = (Reason("other-python", message),)
-        yield replace(alternative, python=python, warnings=warnings)
+        yield replace(alternative, other_python=python, warnings=warnings)
 
 
 def resolve_alternative(

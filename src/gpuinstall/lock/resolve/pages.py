@@ -60,7 +60,7 @@ class TorchPages:
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
         self._is_for_cpu = self.backends == (CPU.tag,)
-        self._kept = question.alternative.kept
+        self._kept = question.kept
         # The first call of each function reads the pages.
         self.builds = cache(self._read_builds)
         self.pages_of_sources = cache(self._read_pages_of_sources)
@@ -102,7 +102,7 @@ class TorchPages:
         needed = {
             "torch",
             *requirement_names(named),
-            *question.alternative.preferences,
+            *question.preferences,
         }
         needed.update(sources.package_indexes)
         if question.target.os == "linux" or self._is_for_cpu:
@@ -128,8 +128,7 @@ class TorchPages:
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
-        alternative = self.question.alternative
-        known = {*alternative.preferences, *alternative.moving}
+        known = {*self.question.preferences, *self.question.moving}
         programs = self.question.programs
         # A new package may be on PyTorch's index.
         if self._kept and known.issuperset(one.name for one in programs if not one.url):

@@ -51,7 +51,7 @@ class Previous(Value):
             UsageError: A package to upgrade is in no lock.
         """
         first = requests[0]
-        alternative = Alternative(python=self._find_python(first))
+        alternative = Alternative(other_python=self._find_python(first))
         if self.installed:
             yield Alternative(preferences=self.installed)
             return

@@ -22,7 +22,7 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.base.text import join_names
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import PAIRED
 from gpuinstall.lock.file.target import Target, parse_minor
@@ -64,7 +64,8 @@ class Alternative(Value):
     locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """All versions in each target's lock, to keep the lock unchanged."""
 
-    python: str | None = None
+    other_python: str | None = None
+    """The Python version to select if possible; None for the usual one."""
 
     kept: tuple[Wheel, ...] | None = None
     """The locked wheels that replace the pages of torch's source.
@@ -94,7 +95,7 @@ class Alternative(Value):
         return parse_public_version(pin) if pin else None
 
 
-class Question(Value):
+class Question(Alternative, kw_only=True):
     """The request and builds to resolve for one target."""
 
     lock_request: LockRequest
@@ -111,8 +112,6 @@ class Question(Value):
     bounds: tuple[Constraint, ...] = ()
     """Lower bounds that request newer releases."""
 
-    alternative: Alternative = field(default_factory=Alternative)
-
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     """The prebuilt file of each extension."""
 
@@ -125,7 +124,7 @@ class Question(Value):
     @property
     def is_strict(self) -> bool:
         """Whether to refuse an answer that another torch may improve."""
-        return self.alternative.kept is not None
+        return self.kept is not None
 
     @property
     def python(self) -> str:
@@ -210,7 +209,7 @@ class Question(Value):
         ]
         pins = [
             Constraint.of(name, f"=={parse_public_version(pin)}")
-            for name, pin in self.alternative.pins.items()
+            for name, pin in self.pins.items()
         ]
         return (*own, *pins, *self.bounds)
 
@@ -254,7 +253,7 @@ class Question(Value):
             preferences={**alternative.preferences, **locked},
             pins=locked or alternative.pins,
         )
-        return replace(self, alternative=own)
+        return replace(self, **asdict(own))
 
     def with_torch_versions(self, torches: Container[Version]) -> Question:
         """Return a copy of the question for certain torch versions."""
@@ -341,7 +340,12 @@ def create_question(lock_request: LockRequest, plan: Plan) -> Question:
     Otherwise, uv may select any build that runs.
     """
     choice = plan.choice
-    question = Question(lock_request, plan, (choice.build,), choice.requirements)
+    question = Question(
+        lock_request=lock_request,
+        plan=plan,
+        builds=(choice.build,),
+        requirements=choice.requirements,
+    )
     if not question.is_open:
         return question
     family = lock_request.catalog.family
@@ -374,10 +378,12 @@ def create_questions(
     pythons: list[str | None]
     if len(requests) == 1:
         torches = [*dict.fromkeys((alternative.torch, None))]
-        pythons = [*dict.fromkeys((alternative.python, None))]
+        pythons = [*dict.fromkeys((alternative.other_python, None))]
     else:
         pythons = [
-            *sorted(_list_pythons(requests), key=lambda one: one != alternative.python)
+            *sorted(
+                _list_pythons(requests), key=lambda one: one != alternative.other_python
+            )
         ]
         if not first.request.newest_per_target:
             common = set.intersection(*map(set, map(list_torch_versions, requests)))

@@ -139,7 +139,7 @@ def _find_deciding_pins(fact: Fact, refused: Refused) -> list[Requirement]:
     if fact.wheel and not fact.unusable:
         packages.add("torch")
     torches = [Version(f"{minor}.0") for minor in fact.torches]
-    optional = {one.text for one in refused.question.alternative.optional_pins}
+    optional = {one.text for one in refused.question.optional_pins}
     pins = []
     for package in sorted(packages):
         for limit in refused.question.find_limits(package):

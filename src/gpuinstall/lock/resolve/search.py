@@ -41,7 +41,7 @@ def search(lane: Lane) -> Found | Refused:
 
 def _keep_torch(found: Found, lane: Lane) -> Found | Refused:
     """Return an answer with the locked torch if none may be better."""
-    locked = lane.question.alternative.preferences
+    locked = lane.question.preferences
     is_open = any(
         fact.builds is not None or locked.get(fact.package) != fact.version
         for fact in found.known.facts.values()

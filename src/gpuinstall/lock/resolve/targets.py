@@ -124,9 +124,7 @@ def _prefer_versions(proposal: Resolution, question: Question) -> Question:
         for name, version in proposal.versions.items()
         if name not in family
     }
-    alternative = question.alternative
-    preferences = {**versions, **alternative.preferences}
-    return replace(question, alternative=replace(alternative, preferences=preferences))
+    return replace(question, preferences={**versions, **question.preferences})
 
 
 def _mark_conflicts(
@@ -181,7 +179,7 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
     served = ServedPackages(found.bound, pages, answer.build.backend.tag)
     packages = check_sources(answer.packages, served, session)
     packages = keep_requested_files(packages, request.request.requirements, session)
-    locked = question.alternative.hashes
+    locked = question.hashes
     files = [
         replace(file, sha256=file.sha256 or locked.get(file.url))
         for file in list_locked_files(packages)
@@ -196,7 +194,7 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
         prebuilt={**question.files, **found.known.files},
         relaxed={
             pin.name: pin
-            for pin in question.alternative.optional_pins
+            for pin in question.optional_pins
             if pin.name in answer.dropped
         },
     )
@@ -213,7 +211,7 @@ def _create_plan(found: Found) -> Plan:
         return replace(plan, reasons=(*plan.reasons, *reasons))
     lock_request = allow_any_version(question.narrowed_request, found.answer.dropped)
     choice = lock_request.choose_build(
-        torch=question.alternative.torch,
+        torch=question.torch,
         python=question.python,
         programs=explain_build(found),
     )

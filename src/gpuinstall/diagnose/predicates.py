@@ -35,7 +35,7 @@ class LocalFact(NamedTuple):
     message: str
 
 
-class Facts(NamedTuple):
+class FoundCauses(NamedTuple):
     """Confirmed and refuted failures that a predicate returns."""
 
     causes: Mapping[str, str] = {}
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     """The failures that the fact neither confirms nor refutes."""
 
 
-Predicate = Callable[[LocalReading], Facts]
+Predicate = Callable[[LocalReading], FoundCauses]
 
 
 def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
@@ -54,7 +54,7 @@ def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
     for problem in reading.machine.problems:
         if problem.id == failure.id:
             return LocalFact(True, problem.message)
-    facts = _find_predicate(failure.here)(reading) if failure.here else Facts()
+    facts = _find_predicate(failure.here)(reading) if failure.here else FoundCauses()
     if failure.id in facts.causes:
         return LocalFact(True, facts.causes[failure.id])
     is_refuted = facts.refutation and failure.id not in facts.possible
@@ -65,54 +65,54 @@ def _names(gpus: list[Gpu]) -> str:
     return " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
 
 
-def driver_silent(reading: LocalReading) -> Facts:
+def driver_silent(reading: LocalReading) -> FoundCauses:
     """Refute driver faults if the driver lists every NVIDIA GPU."""
     machine = reading.machine
     driver = machine.driver
     gpus = reading.gpus_of("nvidia")
     is_partial = machine.blocking or any(gpu.found_via == "pci" for gpu in gpus)
     if not gpus or not driver or not driver.version or is_partial:
-        return Facts()
-    return Facts(
+        return FoundCauses()
+    return FoundCauses(
         refutation=f"driver {driver.version} works on this machine and lists {_names(gpus)}"
     )
 
 
-def cuda_refuses(reading: LocalReading) -> Facts:
+def cuda_refuses(reading: LocalReading) -> FoundCauses:
     """Refute CUDA initialization errors if the probe found no such error."""
     problems = reading.machine.problems
     # The probe reports each error of cuInit as a problem.
     if any(one.blocking or one.code == "driver-not-asked" for one in problems):
-        return Facts()
+        return FoundCauses()
     refutation = driver_silent(reading).refutation
-    return Facts(
+    return FoundCauses(
         refutation=refutation and f"CUDA initializes on this machine: {refutation}"
     )
 
 
-def gpu_in_container(reading: LocalReading) -> Facts:
+def gpu_in_container(reading: LocalReading) -> FoundCauses:
     """Refute a missing GPU in a container if this container has one."""
     if reading.machine.environment.container:
         return driver_silent(reading)
-    return Facts()
+    return FoundCauses()
 
 
-def driver_floor(reading: LocalReading) -> Facts:
+def driver_floor(reading: LocalReading) -> FoundCauses:
     """Compare the driver with the CUDA version that torch requires."""
     driver, torch, rules = reading.machine.driver, reading.torch, reading.rules
     if not reading.gpus or not driver or not (driver.version or driver.cuda):
-        return Facts()
+        return FoundCauses()
     build = torch.build if torch and torch.backend != CPU else None
     if build is None:
         rows = rules.catalog.builds_for(reading.machine.os, reading.machine.arch)
         if any(rules.find_driver_rejection(row) for row in rows):
-            return Facts()
-        return Facts(
+            return FoundCauses()
+        return FoundCauses(
             refutation=f"{rules.driver} on this machine supports every build of PyTorch"
         )
     reason = rules.find_driver_rejection(build)
     if reason is None:
-        return Facts(
+        return FoundCauses(
             refutation=f"{rules.driver} on this machine supports torch {build.name}"
         )
     version = driver.version
@@ -121,7 +121,7 @@ def driver_floor(reading: LocalReading) -> Facts:
     # F02 suggests an older build, but older builds have no code for Blackwell.
     entry = "F39" if is_570 and is_blackwell else "F02"
     message = f"torch {build.name}: {reason.message}; this machine has {rules.driver}"
-    return Facts({entry: message})
+    return FoundCauses({entry: message})
 
 
 def find_gpus_without_code(reading: LocalReading) -> list[Gpu]:
@@ -148,23 +148,23 @@ def gpu_placeholders(reading: LocalReading) -> dict[str, str]:
     }
 
 
-def code(reading: LocalReading) -> Facts:
+def code(reading: LocalReading) -> FoundCauses:
     """Compare the architectures in torch's GPU code with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
     if not gpus:
-        return Facts()
+        return FoundCauses()
     if torch is None:
         return _code_of_any_build(reading)
     if torch.backend == CPU:
-        return Facts(
+        return FoundCauses(
             refutation=f"the installed torch {torch.version} is the CPU build: the error comes from another environment"
         )
     build = torch.build
     if build is None:
-        return Facts()
+        return FoundCauses()
     without = find_gpus_without_code(reading)
     if not without:
-        return Facts(
+        return FoundCauses(
             refutation=f"the installed torch {build.name} has code for this {_names(gpus)}: "
             "the error comes from an extension or from another environment"
         )
@@ -178,10 +178,10 @@ def code(reading: LocalReading) -> Facts:
         causes[entry] = (
             f"torch {build.name} has code for {listed}; {gpu.label} is {gpu.code_name}"
         )
-    return Facts(causes, next(reversed(causes.values())))
+    return FoundCauses(causes, next(reversed(causes.values())))
 
 
-def _code_of_any_build(reading: LocalReading) -> Facts:
+def _code_of_any_build(reading: LocalReading) -> FoundCauses:
     """Refute failures that no recent build of torch has with these GPUs."""
     machine, gpus, rules = reading.machine, reading.gpus, reading.rules
     possible = {
@@ -197,7 +197,7 @@ def _code_of_any_build(reading: LocalReading) -> Facts:
     message = f"every build since torch {_RECENT} has code for {_names(gpus)}"
     if possible:
         message = " and ".join(f"{gpu.label} is {gpu.code_name}" for gpu in gpus)
-    return Facts(refutation=message, possible=possible)
+    return FoundCauses(refutation=message, possible=possible)
 
 
 def _since(first: tuple[int, int], entry: str = "") -> Predicate:
@@ -208,31 +208,31 @@ def _since(first: tuple[int, int], entry: str = "") -> Predicate:
         entry: The failure that every older GPU has.
     """
 
-    def predicate(reading: LocalReading) -> Facts:
+    def predicate(reading: LocalReading) -> FoundCauses:
         gpus = reading.gpus_of("nvidia")
         chips = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
         if not gpus or len(chips) < len(gpus):
-            return Facts()
+            return FoundCauses()
         oldest = gpus[chips.index(min(chips))]
         message = f"{oldest.label} on this machine is {oldest.code_name}"
         if min(chips) >= first:
-            return Facts(refutation=message)
-        return Facts({entry: message})
+            return FoundCauses(refutation=message)
+        return FoundCauses({entry: message})
 
     return predicate
 
 
-def idle(reading: LocalReading) -> Facts:
+def idle(reading: LocalReading) -> FoundCauses:
     """Report GPUs that a torch for the CPU or another vendor cannot use."""
     torch = reading.torch
     if torch is None:
-        return Facts()
+        return FoundCauses()
     if torch.backend != CPU and reading.gpus:
         message = (
             f"the installed torch {torch.version} is a build for {_names(reading.gpus)}: "
             "the error comes from another environment"
         )
-        return Facts(refutation=message)
+        return FoundCauses(refutation=message)
     causes = {}
     refutation = ""
     if torch.backend != CPU:
@@ -250,15 +250,15 @@ def idle(reading: LocalReading) -> Facts:
                 f"torch {torch.version} is the CPU build, which does not use {gpu.label}"
             )
     others = {rules.idle_causes[1] for rules in map(load_rules, VENDORS)}
-    return Facts(causes, refutation, possible=others)
+    return FoundCauses(causes, refutation, possible=others)
 
 
-def companions(reading: LocalReading) -> Facts:
+def companions(reading: LocalReading) -> FoundCauses:
     """Compare the builds of torchvision and torchaudio with torch."""
     installed = [one for one in reading.packages if one.name in COMPANION_FAULTS]
     torch = reading.torch or reading.by_name.get("torch")
     if torch is None or not installed:
-        return Facts()
+        return FoundCauses()
     causes = {}
     own = find_labeled_backend(torch.version)
     for package in installed:
@@ -277,28 +277,28 @@ def companions(reading: LocalReading) -> Facts:
                 f"{package.name} {package.version} requires torch{requirement.specifier}, but {version} is installed"
             )
     if causes or len(installed) < len(COMPANION_FAULTS):
-        return Facts(causes)
-    return Facts(
+        return FoundCauses(causes)
+    return FoundCauses(
         refutation=f"the installed torchvision and torchaudio fit torch {torch.version}"
     )
 
 
-def mig(reading: LocalReading) -> Facts:
+def mig(reading: LocalReading) -> FoundCauses:
     """Refute MIG faults if no GPU is in MIG mode."""
     gpus = reading.gpus_of("nvidia")
     if not gpus or any(gpu.mig for gpu in gpus):
-        return Facts()
-    return Facts(refutation="no GPU on this machine is in MIG mode")
+        return FoundCauses()
+    return FoundCauses(refutation="no GPU on this machine is in MIG mode")
 
 
 def _of_vendor(vendor: str) -> Predicate:
     """Return a predicate that refutes GPU faults of an absent vendor."""
 
-    def predicate(reading: LocalReading) -> Facts:
+    def predicate(reading: LocalReading) -> FoundCauses:
         gpus = reading.machine.gpus
         if not gpus or reading.gpus_of(vendor):
-            return Facts()
-        return Facts(refutation=f"the GPU of this machine is {_names([*gpus])}")
+            return FoundCauses()
+        return FoundCauses(refutation=f"the GPU of this machine is {_names([*gpus])}")
 
     return predicate
 
@@ -306,12 +306,12 @@ def _of_vendor(vendor: str) -> Predicate:
 def _of_platform(name: str) -> Predicate:
     """Return a predicate that refutes faults specific to another platform."""
 
-    def predicate(reading: LocalReading) -> Facts:
+    def predicate(reading: LocalReading) -> FoundCauses:
         machine = reading.machine
         if name in known_of(machine):
-            return Facts()
+            return FoundCauses()
         system = machine.distribution or machine.os
-        return Facts(refutation=f"this machine runs {system}")
+        return FoundCauses(refutation=f"this machine runs {system}")
 
     return predicate
 

@@ -11,16 +11,12 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from gpuinstall.base.location import SourceKind
-from gpuinstall.base.requirement import Requirement, requirement_names
+from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
-from gpuinstall.catalog import PAIRED, Wheel
+from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import find_extension
-from gpuinstall.lock.resolve.companions import (
-    find_companion_facts,
-    find_violated_constraints,
-)
 from gpuinstall.lock.resolve.extensions import choose_prebuilt
 from gpuinstall.lock.resolve.facts import (
     Answer,
@@ -37,6 +33,7 @@ from gpuinstall.lock.resolve.older import (
 from gpuinstall.lock.resolve.reading import Reading, open_scope
 from gpuinstall.lock.resolve.scope import works_without
 from gpuinstall.lock.uv.builds import find_build_tools, find_source_builds
+from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
     Compatibility,
     assess_gpus,
@@ -53,13 +50,13 @@ def inspect(answer: Answer, known: Facts, lane: Lane) -> Facts:
 
     Extension files and build tools are added only if nothing else is new.
     """
-    grown = known | Facts.from_facts(find_companion_facts(answer, lane))
+    grown = known | Facts.from_facts(_find_companion_facts(answer, lane))
     # Only torch's symbols result in facts, CUDA only in warnings.
     answered = {"torch"} if lane.question.builds[0].learned else PAIRED
     if not lane.question.requested <= answered:
         grown = _inspect_wheels(answer, grown, lane)
         grown |= Facts.from_facts(_find_source_facts(answer, lane))
-    violated = tuple(find_violated_constraints(answer, lane))
+    violated = tuple(_find_violated_constraints(answer, lane))
     grown |= Facts(torch_constraints=violated)
     grown |= Facts.from_facts(_exclude_prereleases(answer, grown, lane))
     grown |= Facts.from_facts(_exclude_other_extras(answer, grown, lane))
@@ -79,6 +76,67 @@ def find_sdists(answer: Answer) -> list[str]:
     """
     builds = find_source_builds(answer.packages)
     return [build.package for build in builds if build.source.kind is SourceKind.SDIST]
+
+
+# Companions of torch, such as torchvision.
+
+
+def _find_companion_facts(answer: Answer, lane: Lane) -> Iterator[Fact]:
+    """Yield the compatible builds of torch-family packages, as facts.
+
+    Packages that are compatible with the selected build are omitted.
+    """
+    for wheel in answer.wheels:
+        package = wheel.package
+        if package == "torch" or answer.torch in _find_paired_builds(wheel, lane):
+            continue
+        for other in lane.releases.find_wheels(package):
+            # uv would select the version with another local label next.
+            if other.version.public == wheel.version.public:
+                yield _create_companion_fact(other, answer.torch, lane)
+
+
+def _create_companion_fact(wheel: Wheel, torch: str, lane: Lane) -> Fact:
+    """Return the builds of torch that are compatible with a companion."""
+    package, version = wheel.package, str(wheel.version)
+    paired = _find_paired_builds(wheel, lane)
+    reasons = {
+        label: f"{package} {version} is incompatible with torch {build.name}"
+        for label, build in lane.builds.items()
+        if label not in paired
+    }
+    why = reasons.get(torch, "")
+    return Fact(package, version, why, reasons, paired, wheel=wheel)
+
+
+def _find_paired_builds(wheel: Wheel, lane: Lane) -> frozenset[str]:
+    """Return the builds of torch that the catalog pairs with a package."""
+    # METADATA of torchaudio 2.11 does not require torch.
+    if wheel.package not in {*COMPANIONS, *lane.pages.read_pages()}:
+        return frozenset(lane.builds)
+    companions = Companions((), lane.question.catalog)
+    paired = set()
+    for version, build in lane.builds.items():
+        loading = None
+        if (wheel.package, wheel.version.public) in companions.catalog.companions:
+            required = Requirement.of(wheel.package)
+            loading = companions.find_available_versions(build, required)
+        is_paired = loading is None or wheel.version.public in loading
+        others = {*lane.pages.backends} - {build.backend.tag}
+        if is_paired and wheel.version.local not in others:
+            paired.add(version)
+    return frozenset(paired)
+
+
+def _find_violated_constraints(
+    answer: Answer, lane: Lane
+) -> Iterator[tuple[Version, Constraint]]:
+    """Yield constraints of torch that METADATA omits and uv violated."""
+    torch = answer.build.torch
+    for constraint in lane.question.catalog.constraints(torch):
+        version = answer.versions.get(constraint.name)
+        if version and not constraint.allows(version):
+            yield torch, constraint
 
 
 # Wheels.

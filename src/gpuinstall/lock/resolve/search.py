@@ -1,23 +1,43 @@
-"""Search for the best answer of a lane, and keep what must not change."""
+"""Ask uv and inspect wheels until there is no new fact.
+
+Then newer releases of requested packages are requested from uv. Its answer is better, or
+its conflict explains why the packages are not newer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from packaging.version import Version
+
 from gpuinstall.base.advice import make_change, make_shell_line
 from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
-from gpuinstall.lock.resolve.facts import Facts
+from gpuinstall.catalog import COMPANIONS
+from gpuinstall.lock.resolve.ask import ask
+from gpuinstall.lock.resolve.facts import Answer, Facts
 from gpuinstall.lock.resolve.found import (
     TORCH_ADDED,
     Found,
     Refused,
     is_torch_added,
 )
-from gpuinstall.lock.resolve.improve import improve
+from gpuinstall.lock.resolve.inspect import inspect
 from gpuinstall.lock.resolve.lane import Lane
-from gpuinstall.lock.resolve.settle import refuse, settle
+from gpuinstall.lock.resolve.question import Question, is_library_of_torch
 from gpuinstall.lock.uv.conflict import Conflict
+
+TURNS = 12
+"""Maximum number of uv runs with new facts for one question."""
+
+ALONE = 3
+"""Maximum number of packages for which a newer release is requested alone."""
+
+RELEASES_READ = 24
+"""Maximum number of releases whose METADATA is checked for compatibility."""
 
 
 def search(lane: Lane) -> Found | Refused:
@@ -28,12 +48,12 @@ def search(lane: Lane) -> Found | Refused:
     """
     # Check URLs first: resolving a package from the wrong index can run its code.
     known = Facts(requirements=lane.find_nested_requirements())
-    outcome = settle(lane.question, known, lane)
+    outcome = _settle(lane.question, known, lane)
     if isinstance(outcome, Refused):
         return outcome
     if lane.question.is_strict:
         return _keep_torch(outcome, lane)
-    outcome = improve(outcome, lane)
+    outcome = _improve(outcome, lane)
     if isinstance(outcome, Refused):
         return outcome
     return _keep_project_versions(outcome, lane)
@@ -55,7 +75,7 @@ def _keep_torch(found: Found, lane: Lane) -> Found | Refused:
     if not is_open and not is_behind:
         return found
     error = NoBuildError("torch-kept", "another torch may allow newer packages")
-    return refuse(lane.question, Conflict(error), found.known, lane)
+    return _refuse(lane.question, Conflict(error), found.known, lane)
 
 
 def _keep_project_versions(found: Found, lane: Lane) -> Found | Refused:
@@ -71,7 +91,7 @@ def _keep_project_versions(found: Found, lane: Lane) -> Found | Refused:
     if not changed or not is_torch_added(question, log, answer.versions.items()):
         return found
     pinned = replace(question, bounds=locked)
-    outcome = settle(pinned, found.known, lane, answer)
+    outcome = _settle(pinned, found.known, lane, answer)
     if isinstance(outcome, Found):
         return outcome
     names = join_names([one.text for one in changed])
@@ -84,4 +104,205 @@ def _keep_project_versions(found: Found, lane: Lane) -> Found | Refused:
             make_change("torch", note="changes the locked versions"),
         ),
     )
-    return refuse(question, Conflict(error), outcome.known, lane)
+    return _refuse(question, Conflict(error), outcome.known, lane)
+
+
+def _settle(
+    question: Question, known: Facts, lane: Lane, previous: Answer | None = None
+) -> Found | Refused:
+    """Ask uv until its answer results in no new facts."""
+    for _ in range(TURNS):
+        outcome, known = ask(question, known, lane, previous)
+        if isinstance(outcome, Facts):
+            known |= outcome
+        elif isinstance(outcome, Answer):
+            grown = inspect(outcome, known, lane)
+            if grown.facts_for_uv == known.facts_for_uv:
+                bound = lane.pages.names()
+                return Found(lane.question, outcome, grown, lane.builds, bound)
+            known, previous = grown, outcome
+        elif known.decided_first:
+            # Other versions of a package may not require these dependencies.
+            known |= Facts(after_torch=frozenset(known.decided_first))
+        elif not question.is_strict and any(
+            fact.is_about_files for fact in known.facts.values()
+        ):
+            # Programs that do not use torch may share files with its packages.
+            known = known.without_shared_files()
+        else:
+            return _refuse(question, outcome, known, lane)
+    message = (
+        f"no compatible versions found after {TURNS} attempts: too many candidates "
+        "require another CUDA version or lack code for these GPUs"
+    )
+    hint = "Pin versions that are known to work"
+    error = NoBuildError("search-ended", message, hint=hint)
+    return _refuse(question, Conflict(error), known, lane)
+
+
+def _refuse(
+    question: Question, conflict: Conflict, known: Facts, lane: Lane
+) -> Refused:
+    """Return the refusal of a question, with its lower bounds."""
+    bounds = frozenset(one.text for one in question.bounds)
+    return Refused(question, replace(conflict, bounds=bounds), known, lane.builds)
+
+
+# Newer releases.
+
+
+def _improve(best: Found, lane: Lane) -> Found | Refused:
+    """Request newer releases from uv, all at once, and then one by one.
+
+    A mirror that lists torch without its companions is rejected, because only programs
+    that are years old do not require them.
+    """
+    behind = _find_newer_releases(best, lane)
+    conflicts = dict[str, Conflict]()
+    for attempt in _list_attempts(behind):
+        # A previous run may have selected some of these releases.
+        later = {
+            package: newest
+            for package, newest in attempt.items()
+            if _is_older(best.find_version(package), newest)
+        }
+        if not later:
+            continue
+        outcome = _request(later, best, lane)
+        if isinstance(outcome, Refused) and len(later) == 1:
+            conflicts |= dict.fromkeys(later, outcome.conflict)
+            best = replace(best, known=outcome.known)
+            if _lacks_companions(outcome.conflict, lane):
+                return outcome
+            # After facts or conflicts, uv skips releases that run.
+            if "torch" in later or not best.known.is_empty:
+                outcome = _request(later, best, lane, any_later=True)
+        if isinstance(outcome, Found):
+            best = outcome
+        else:
+            best = replace(best, known=outcome.known)
+    return replace(best, conflicts=conflicts)
+
+
+def _list_attempts(behind: Mapping[str, Version]) -> Iterator[Mapping[str, Version]]:
+    """Yield the newer releases to request: all, then one by one."""
+    if len(behind) > 1:
+        yield behind
+    for package in [*behind][:ALONE]:
+        yield {package: behind[package]}
+
+
+def _is_older(selected: Version | None, newest: Version) -> bool:
+    return selected is None or selected < newest
+
+
+def _request(
+    later: Mapping[str, Version], best: Found, lane: Lane, *, any_later: bool = False
+) -> Found | Refused:
+    """Request newer releases, and keep the other ones.
+
+    Args:
+        later: The newer releases.
+        best: The best answer so far.
+        lane: The lane of the answer.
+        any_later: Whether to request any later releases instead of these.
+    """
+    bounds = []
+    for package in {**lane.releases.newest_releases(), **later}:
+        selected = best.find_version(package)
+        newest = later.get(package)
+        if newest and any_later:
+            bounds.append(Constraint.of(package, f">{selected}"))
+        elif newest:
+            bounds.append(Constraint.of(package, f">={newest}"))
+        elif selected and not selected.is_prerelease:
+            bounds.append(Constraint.of(package, f">={selected}"))
+    question = replace(lane.question, bounds=tuple(bounds))
+    return _settle(question, best.known, lane, best.answer)
+
+
+def _lacks_companions(conflict: Conflict, lane: Lane) -> bool:
+    """Return whether the index lists torch without its companions."""
+    if not conflict.unlisted:
+        return False
+    lane.pages.read(COMPANIONS)
+    return not any(map(lane.pages.read_pages().get, COMPANIONS))
+
+
+def _find_newer_releases(best: Found, lane: Lane) -> dict[str, Version]:
+    """Return possible newer releases of programs and of torch.
+
+    Programs at their latest release determine the packages that they pin, as does the
+    latest torch.
+    """
+    behind = dict[str, Version]()
+    fixed = []
+    for package in _list_open_programs(best, lane):
+        newest = _find_newer_release(package, best, lane)
+        if newest:
+            behind[package] = newest
+        else:
+            fixed.append(package)
+    later = _find_later_torch(best)
+    if later:
+        behind["torch"] = later
+    elif best.answer.build.torch == max(best.question.torches):
+        fixed.append("torch")
+    # The list grows while it is read.
+    for package in fixed:
+        version = best.answer.versions.get(package, "")
+        for one in best.known.log.find_dependencies(package, version):
+            newest = behind.get(one.name)
+            if newest and not one.allows(newest):
+                del behind[one.name]
+            if one.is_exact and one.name not in {*best.bound, *fixed}:
+                fixed.append(one.name)
+    return behind
+
+
+def _list_open_programs(best: Found, lane: Lane) -> list[str]:
+    """Return the requested programs for which uv selected the release."""
+    return [
+        package
+        for package, listed in lane.releases.newest_releases().items()
+        if listed
+        and package in best.answer.versions
+        and package not in best.question.preferences
+        and not is_library_of_torch(package)
+    ]
+
+
+def _find_newer_release(package: str, best: Found, lane: Lane) -> Version | None:
+    """Return the latest release that no fact excludes, if it is newer.
+
+    If the release has a wheel, its METADATA must allow a build of torch.
+    """
+    listed = lane.releases.newest_releases()[package]
+    selected = best.find_version(package)
+    if not selected or not listed or listed <= selected:
+        return None
+    wheels = lane.releases.find_releases(package)
+    excluded = best.known.find_excluded_versions(package)
+    releases = [one for one in {listed: None, **wheels} if str(one) not in excluded]
+    for version in releases[:RELEASES_READ]:
+        is_sdist = version not in wheels
+        if is_sdist or lane.find_allowed_builds(wheels[version]):
+            public = parse_public_version(version)
+            return public if public > selected else None
+    return None
+
+
+def _find_later_torch(best: Found) -> Version | None:
+    """Return the newest torch that all packages of an answer allow."""
+    answer, known = best.answer, best.known
+    if "torch" in best.question.preferences:
+        return None
+    limits = known.log.find_demands("torch", answer.versions)
+    later = [
+        build.torch
+        for version, build in best.builds.items()
+        if build.torch > answer.build.torch
+        and not known.rejects(answer.versions, version)
+        and all(one.allows(build.torch) for one in limits)
+    ]
+    return max(later, default=None)

@@ -50,14 +50,15 @@ def plan_command(options: CommandOptions) -> Outcome:
                 project.reporter.warn(unfinished)
         requested = select_extras(project, project.wants(read_request(project)))
         report_ignored_settings(project.sources, project.reporter)
-        plan = choose_locked_torch(machine, requested, project.catalog)
+        wanted = PlanInput(machine, requested, project.catalog)
+        plan = choose_locked_torch(wanted)
         if isinstance(plan, Plan):
             plan = _add_warnings(plan, project)
-            newer = find_newer_torch(plan, machine, requested, project.catalog)
+            newer = find_newer_torch(plan, wanted)
             kept = _find_kept_torch(plan, requested, project)
             minimum = None
             if options.gpu_names:
-                minimum = find_minimum_cuda(plan, machine, requested, project.catalog)
+                minimum = find_minimum_cuda(plan, wanted)
             reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
             plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":

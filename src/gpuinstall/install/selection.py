@@ -73,10 +73,7 @@ def select_lock(
     if state.options.upgrade or "torch" in state.options.moving:
         from gpuinstall.plan.alternatives import find_newer_torch  # slow to import
 
-        request = state.lock_request
-        reason = find_newer_torch(
-            resolution.plan, request.machine, request.request, request.catalog
-        )
+        reason = find_newer_torch(resolution.plan, state.lock_request)
     elif not client.was_unreachable(project.sources.torch_index):
         reason = _find_better_build(resolution, state, project.contents.locks.valid)
     explained = resolution.with_warnings((), filter(None, [reason]))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.machine import Driver, Machine
-from gpuinstall.base.request import Request
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.candidates import evaluate_build, find_torch_limits
 from gpuinstall.plan.choice import choose, create_plan_context
 from gpuinstall.plan.gpus import exclude_unusable_gpus
-from gpuinstall.plan.values import TORCH_HELD, Plan, Rejected
+from gpuinstall.plan.values import TORCH_HELD, Plan, PlanInput, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
 """Reason codes for backends that the request excludes."""
@@ -21,16 +19,12 @@ _NOT_REQUESTED = {"other-torch", "python-unsupported", "glibc-too-old"}
 """Reason codes for builds that a source cannot make selectable."""
 
 
-def find_minimum_cuda(
-    plan: Plan, machine: Machine, request: Request, catalog: Catalog
-) -> Reason | None:
+def find_minimum_cuda(plan: Plan, wanted: PlanInput) -> Reason | None:
     """Report the minimum CUDA versions of a request and a build.
 
     Args:
         plan: The plan for the request.
-        machine: The machine to plan for. Its driver is ignored.
-        request: The request.
-        catalog: The catalog of torch builds and drivers.
+        wanted: The input of the plan. The driver of its machine is ignored.
 
     Returns:
         A reason, or None if the selected build is not for CUDA.
@@ -39,11 +33,13 @@ def find_minimum_cuda(
         return None
     selected = plan.choice.build.name
     oldest = dict[str, str]()
-    for driver in catalog.drivers.list_thresholds(machine.os):
-        other = choose(replace(machine, driver=Driver(driver)), request, catalog)
+    drivers = wanted.catalog.drivers
+    for driver in drivers.list_thresholds(wanted.machine.os):
+        machine = replace(wanted.machine, driver=Driver(driver))
+        other = choose(machine, wanted.request, wanted.catalog)
         if isinstance(other, Plan) and other.covered_gpus >= plan.covered_gpus:
             build = other.choice.build.name
-            cuda = catalog.drivers.list_cuda_versions(driver)[0]
+            cuda = drivers.list_cuda_versions(driver)[0]
             oldest.setdefault(build, f"CUDA {cuda} (driver {driver.minimum_text})")
             if build == selected:
                 break
@@ -58,18 +54,9 @@ def find_minimum_cuda(
     return Reason("minimum-cuda", message)
 
 
-def choose_locked_torch(
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-) -> Plan | Rejected:
-    """Select a build of the locked torch version, or of another version.
-
-    Args:
-        machine: The machine to plan for.
-        request: The request, including preferred versions from ``uv.lock``.
-        catalog: The catalog of torch builds.
-    """
+def choose_locked_torch(wanted: PlanInput) -> Plan | Rejected:
+    """Select a build of the torch in ``uv.lock``, or of another version."""
+    machine, request, catalog = wanted.machine, wanted.request, wanted.catalog
     best = choose(machine, request, catalog)
     for preferred in request.preferred:
         if preferred.name == "torch" and preferred.pinned:
@@ -99,25 +86,20 @@ def runs_on_same_gpus(locked: Plan | Rejected, best: Plan | Rejected) -> bool:
     return locked.covered_gpus >= best.covered_gpus
 
 
-def find_newer_torch(
-    plan: Plan,
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-) -> Reason | None:
+def find_newer_torch(plan: Plan, wanted: PlanInput) -> Reason | None:
     """Report a newer compatible torch, and the limit that excludes it.
 
     Args:
         plan: The plan for the request.
-        machine: The machine to plan for.
-        request: The request that may limit torch.
-        catalog: The catalog of torch builds.
+        wanted: The input of the plan.
 
     Returns:
         A reason, or None if no requirement, constraint, or lock file excludes a
         newer torch.
     """
-    context = exclude_unusable_gpus(create_plan_context(machine, request, catalog))
+    request = wanted.request
+    context = create_plan_context(wanted.machine, request, wanted.catalog)
+    context = exclude_unusable_gpus(context)
     if plan.status == "cpu":
         context = context.with_gpus_at(())
     chosen = plan.choice.build

@@ -12,6 +12,7 @@ from gpuinstall.plan.alternatives import (
     find_newer_torch,
     list_unselectable_backends,
 )
+from gpuinstall.plan.values import PlanInput
 from tests.frozen import frozen_catalog
 
 MACHINE = machine_from_options(("RTX 4090",), "535.183.01")
@@ -19,7 +20,7 @@ LOCKED = Request(("torch", "numpy"), preferred=("torch==2.13.0+cu128", "numpy==2
 
 
 def taken(request):
-    plan = choose_locked_torch(MACHINE, request, frozen_catalog())
+    plan = choose_locked_torch(PlanInput(MACHINE, request, frozen_catalog()))
     assert isinstance(plan, Plan)
     return plan
 
@@ -51,7 +52,8 @@ def test_locked_torch_is_selected_if_it_runs():
     ],
 )
 def test_plan_reason_mentions_what_excludes_newer_torch(request_, message):
-    reason = find_newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
+    wanted = PlanInput(MACHINE, request_, frozen_catalog())
+    reason = find_newer_torch(taken(request_), wanted)
     assert (reason and reason.message) == message
 
 

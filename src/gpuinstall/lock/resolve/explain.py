@@ -110,20 +110,17 @@ def _find_torch_limits(torch: Version, found: Found) -> _Limits:
     """Return the packages or facts that exclude a torch, of the first kind."""
     programs, dependencies, companions = {}, {}, {}
     requested = {one.name for one in found.question.programs}
-    for package, version in found.answer.versions.items():
-        for one in found.known.log.find_dependencies(package, version):
-            if one.name != "torch" or one.allows(torch):
-                continue
-            requirers = found.find_requirers(package)
-            sentence = _format_demand(package, version, one)
-            if package in found.bound:
-                companions[package] = sentence
-            elif package in requested or not requirers:
-                programs[package] = sentence
-            else:
-                path = format_requirers(requirers, _format_release(package, version))
-                demand = _format_requirement(one)
-                dependencies[requirers[0]] = f"{path}, which requires {demand}"
+    for package, version, one in found.find_excluding_demands("torch", torch):
+        requirers = found.find_requirers(package)
+        sentence = _format_demand(package, version, one)
+        if package in found.bound:
+            companions[package] = sentence
+        elif package in requested or not requirers:
+            programs[package] = sentence
+        else:
+            path = format_requirers(requirers, _format_release(package, version))
+            demand = _format_requirement(one)
+            dependencies[requirers[0]] = f"{path}, which requires {demand}"
     labels = [label for label, build in found.builds.items() if build.torch == torch]
     fact = find_rejecting_fact(labels, found.facts_here)
     facts = {fact.package: fact.explain(labels[0])} if fact else {}
@@ -170,9 +167,7 @@ def _explain_unmoved(package: str, version: str, found: Found) -> Reason:
     """Return which packages prevent the upgrade of a package."""
     limiting = [
         _format_release(name, selected)
-        for name, selected in found.answer.versions.items()
-        for one in found.known.log.find_dependencies(name, selected)
-        if one.name == package and not one.allows(_NEWEST)
+        for name, selected, _ in found.find_excluding_demands(package, _NEWEST)
     ]
     allowing = f"{join_names(limiting)} {'allow' if limiting[1:] else 'allows'}"
     message = (
@@ -221,12 +216,8 @@ def _explain_release(
 def _find_limits(package: str, version: Version, found: Found) -> list[str]:
     """Return the dependencies of the answer that exclude a release."""
     torch = found.answer.build.torch
-    limits = [
-        _format_demand(name, selected, one)
-        for name, selected in found.answer.versions.items()
-        for one in found.known.log.find_dependencies(name, selected)
-        if one.name == package and not one.allows(version)
-    ]
+    excluding = found.find_excluding_demands(package, version)
+    limits = [_format_demand(*one) for one in excluding]
     limits += [
         f"torch {torch} requires {one.text}"
         for one in found.question.catalog.constraints(torch)

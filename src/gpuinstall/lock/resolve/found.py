@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.requirement import Requirement, requirement_names
@@ -68,6 +68,15 @@ class Found(Value):
         """Return the public version of a package in the answer."""
         version = self.answer.versions.get(package)
         return parse_public_version(version) if version else None
+
+    def find_excluding_demands(
+        self, package: str, version: Version
+    ) -> Iterator[tuple[str, str, Requirement]]:
+        """Yield the selected releases that exclude another one, with the demand."""
+        for name, selected in self.answer.versions.items():
+            for one in self.known.log.find_dependencies(name, selected):
+                if one.name == package and not one.allows(version):
+                    yield name, selected, one
 
     def is_kept(self, package: str) -> bool:
         """Return whether the answer keeps a package's locked version."""

@@ -29,7 +29,6 @@ from gpuinstall.plan.values import (
     PREFERRED_BACKEND_REJECTED,
     PROGRAM_HELD_BACK,
     WITHOUT_GPU,
-    ProgramConstraints,
 )
 
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
@@ -143,14 +142,11 @@ def list_newest_reasons(
         )
     newer = _find_newer_builds(best, others, context)
     constraints = context.program_constraints
-    if constraints and constraints.without == constraints.build.torch:
-        # No other package excludes a newer torch that runs.
-        newer = [each for each in newer if each.reason_code != HELD_BACK]
-    limited = [each.build for each in newer if each.reason_code == HELD_BACK]
-    if constraints and limited:
-        yield _explain_program_limit(constraints, limited[0])
+    others = [each for each in newer if each.reason_code != HELD_BACK]
+    if constraints and constraints.why and len(others) < len(newer):
+        yield Reason(HELD_BACK, constraints.why)
     else:
-        yield _explain_newest_torch(best, newer, context)
+        yield _explain_newest_torch(best, others, context)
     if constraints:
         for text in constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
@@ -172,12 +168,6 @@ def _find_newer_builds(
                 own = replace(own, reason=own.missing_code or own.reason)
             newer.append(own)
     return newer
-
-
-def _explain_program_limit(constraints: ProgramConstraints, newer: Build) -> Reason:
-    """Explain which package excludes a newer torch."""
-    unexplained = f"torch {constraints.without or newer.torch} would run here"
-    return Reason(HELD_BACK, constraints.why or unexplained)
 
 
 def _explain_newest_torch(

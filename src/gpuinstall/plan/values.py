@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from gpuinstall.base.advice import Advice, Hint, list_commands
 from gpuinstall.base.codec import write
@@ -14,9 +14,6 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement, is_http_url
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.catalog import Build, Catalog
-
-if TYPE_CHECKING:
-    from packaging.version import Version
 
 RejectedBuild = Rejection[Build]
 SortKey = tuple[object, ...]
@@ -100,10 +97,7 @@ class ProgramConstraints(Value):
 
     build: Build
     why: str
-    """The reason why torch is not newer, or empty if it is the newest."""
-
-    without: Version | None = None
-    """The newest torch that would be compatible without the limit."""
+    """The reason why torch is not newer, or empty if no newer torch runs."""
 
     unserved: Mapping[str, str] = {}
     """Conflicts between packages and builds of this torch, by backend tag."""

@@ -63,7 +63,7 @@ def find_answer(words, versions, edges, *, driver="580.95.05", torch="", **field
 
 
 def list_sentences(found):
-    reasons = [*explain_older(found), *find_doubts(found).warnings]
+    reasons = [*explain_older(found), *find_doubts(found)]
     return [explain_build(found).why, *(one.message for one in reasons)]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.text import join_names
-from gpuinstall.base.values import Value
 from gpuinstall.lock.resolve.explain import (
     explain_older,
     find_newer_facts,
@@ -30,14 +29,7 @@ _WITHOUT_GPU = "no-gpu"
 _WITHOUT_LIBRARY = "library-missing"
 
 
-class Doubts(Value):
-    """The warnings about an answer, and details for ``--verbose``."""
-
-    warnings: tuple[Reason, ...]
-    details: tuple[str, ...]
-
-
-def find_doubts(found: Found) -> Doubts:
+def find_doubts(found: Found) -> list[Reason]:
     """Return warnings about excluded releases and doubtful packages."""
     conflicts = load_members().find_conflicts(found.answer.versions)
     reasons = [
@@ -48,8 +40,7 @@ def find_doubts(found: Found) -> Doubts:
         *(Reason("packages-clash", message) for message in conflicts),
         *_find_doubtful_packages(found),
     ]
-    warnings = tuple(dict.fromkeys(reasons))
-    return Doubts(warnings, tuple(_list_uninspected(found)))
+    return [*dict.fromkeys(reasons)]
 
 
 def _explain_exclusions(found: Found) -> Iterator[Reason]:
@@ -143,7 +134,7 @@ def _find_doubt(result: Compatibility, found: Found) -> Reason | None:
     return Reason(NOT_INSPECTED, "") if is_unread else None
 
 
-def _list_uninspected(found: Found) -> Iterator[str]:
+def list_uninspected(found: Found) -> Iterator[str]:
     """Yield details about dependencies that were not inspected."""
     for package, result in found.inspected.items():
         doubt = _find_doubt(result, found)

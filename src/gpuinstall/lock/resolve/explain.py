@@ -13,7 +13,7 @@ from packaging.version import Version
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import join_names
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.resolve.facts import Fact, Facts
@@ -42,20 +42,9 @@ _Limits = Mapping[str, str]
 """The sentences about limits, by the package to omit."""
 
 
-class TorchLimit(Value):
-    """Why torch is not newer."""
-
-    without: Version
-    """The newest torch without the limit, or the selected one."""
-
-    why: str = ""
-    """The limit, if known."""
-
-
 def explain_build(found: Found) -> ProgramConstraints:
     """Return why the packages of the request select a build of torch."""
     chosen = found.answer.build
-    limit = explain_torch(found)
     unserved = {}
     for version, build in found.builds.items():
         if build == chosen:
@@ -66,8 +55,7 @@ def explain_build(found: Found) -> ProgramConstraints:
             unserved[build.backend.tag] = fact.explain(version) if fact else conflict
     return ProgramConstraints(
         chosen,
-        limit.why,
-        limit.without,
+        explain_torch(found),
         unserved,
         tuple(one.message for one in explain_older(found) if not is_warning(one)),
     )
@@ -81,17 +69,17 @@ def is_warning(reason: Reason) -> bool:
 # Torch.
 
 
-def explain_torch(found: Found) -> TorchLimit:
-    """Return why torch is not the newest that runs."""
+def explain_torch(found: Found) -> str:
+    """Return why torch is not the newest that runs, or ""."""
     question = found.question
     torch = found.answer.build.torch
     runnable = list_torch_versions(question.lock_request)
     newer = [one for one in runnable if one > torch]
     if not newer:
-        return TorchLimit(torch)
+        return ""
     if torch == question.common:
         common = f"torch {torch} is the newest that all targets support"
-        return TorchLimit(newer[0], question.common_limit or common)
+        return question.common_limit or common
     limits = {one: _find_torch_limits(one, found) for one in newer}
     following = limits[newer[-1]]
     # A reason that excludes only the latest version is not decisive.
@@ -99,11 +87,11 @@ def explain_torch(found: Found) -> TorchLimit:
     if following or found.is_kept("torch"):
         why = _join_sentences([*limits[without].values()])
         why = why or f"torch {torch} is locked"
-        return TorchLimit(without, f"{why}; torch {without} would run here")
+        return f"{why}; torch {without} would run here"
     conflict = found.conflicts.get("torch")
     why = conflict.format(["torch"]) if conflict else ""
     message = f"torch is {torch} instead of {newer[0]}"
-    return TorchLimit(newer[0], f"{message}: {why}" if why else message)
+    return f"{message}: {why}" if why else message
 
 
 def _find_torch_limits(torch: Version, found: Found) -> _Limits:

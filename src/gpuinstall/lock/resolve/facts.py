@@ -9,7 +9,6 @@ from typing import Any
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import Value, asdict, field, replace
@@ -50,14 +49,8 @@ class Fact(Value):
     code: str = ""
     """The code of a reason that concerns neither torch nor the machine."""
 
-    unusable: Reason | None = None
-    """The reason why the release runs with no torch, if any."""
-
-    toolkit: tuple[int, int] | None = None
-    """The CUDA version of the release, if known."""
-
-    torches: tuple[str, ...] = ()
-    """The minor versions of torch that its code supports, if known."""
+    found: Compatibility | None = None
+    """The result of inspecting the release, if its wheel was inspected."""
 
     is_newest: bool = False
     """Whether there is no later release for the target."""
@@ -110,9 +103,7 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
         None if runs_everywhere else running,
         found.adds,
         found.wheel,
-        unusable=found.unusable,
-        toolkit=found.row.toolkit,
-        torches=found.row.torch.fits,
+        found=found,
         is_about_files={one.code for one in reasons.values()} == {SHARED_FILES},
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.catalog import WheelSource, platform_name
@@ -21,18 +21,13 @@ from gpuinstall.plan import Plan
 from gpuinstall.plan.alternatives import runs_on_same_gpus
 
 
-class KeptTorch(Value):
-    """A request that allows only the locked torch, and its locked wheels."""
-
-    request: LockRequest
-    wheels: tuple[Wheel, ...]
-    """The locked wheels of torch's source; empty for the default index."""
-
-
 def keep_torch(
     request: LockRequest, locks: Sequence[Lock], index: str
-) -> KeptTorch | None:
-    """Return the request with only the locked build, or None if it may change.
+) -> tuple[LockRequest, tuple[Wheel, ...]] | None:
+    """Return the request with only the locked build, and the locked wheels.
+
+    There are no wheels if torch is from the default index. The result is None if torch
+    may change.
 
     Args:
         request: The request.
@@ -70,9 +65,7 @@ def keep_torch(
     build, torch = plan.choice.build, parse_public_version(lock.versions["torch"])
     if (build.torch, build.backend.tag) != (torch, lock.record.backend):
         return None
-    return KeptTorch(
-        limited, tuple(one for one in wheels if one.source != DEFAULT_INDEX)
-    )
+    return limited, tuple(one for one in wheels if one.source != DEFAULT_INDEX)
 
 
 def _list_wheels(lock: Lock, request: LockRequest, index: str) -> tuple[Wheel, ...]:

@@ -159,8 +159,8 @@ def _resolve_with_locked_torch(
     kept = [one for one in all_kept if one]
     if len(kept) < len(requests):
         return []
-    live = [one.request for one in kept]
-    wheels = tuple(chain.from_iterable(one.wheels for one in kept))
+    live = [one for one, _ in kept]
+    wheels = tuple(chain.from_iterable(wheels for _, wheels in kept))
     outcome: Resolutions | Conflict = []
     with suppress(GpuInstallError):
         alternatives = previous.create_alternatives(live)

@@ -11,7 +11,6 @@ from packaging.version import Version
 
 from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.errors import InstallationError, NoBuildError
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import FROM_METADATA, Requirement, requirement_names
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
@@ -31,8 +30,8 @@ from gpuinstall.lock.uv.errors import (
     find_failed_package,
     find_mentioned_names,
 )
-from gpuinstall.machine.protocol import Toolkit
 from gpuinstall.plan import Rejected
+from gpuinstall.wheels.compatibility import Compatibility
 
 NO_CODE = "no-code-in-package"
 
@@ -113,18 +112,16 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
         )
         reasons.append(next(iter(failed), outcome))
     hints: list[Hint] = [suggest_request_without(program, question.lock_request)]
-    if newest.unusable:
-        driver = _suggest_driver(newest.unusable, newest.toolkit, refused)
-        hints = [*driver, *hints]
+    if newest.found:
+        hints = [*_suggest_driver(newest.found, refused), *hints]
     why = ", and ".join(reasons) or None
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=tuple(hints)))
 
 
-def _suggest_driver(
-    why: Reason, toolkit: Toolkit, refused: Refused
-) -> tuple[Hint, ...]:
+def _suggest_driver(found: Compatibility, refused: Refused) -> tuple[Hint, ...]:
     """Return the hint that updates the driver, if it is too old for a CUDA."""
-    if not toolkit:
+    why, toolkit = found.unusable, found.row.toolkit
+    if not why or not toolkit:
         return ()
     build = replace(refused.question.builds[0], toolkit=toolkit)
     gpus = refused.question.gpus
@@ -135,10 +132,12 @@ def _suggest_driver(
 def _find_deciding_pins(fact: Fact, refused: Refused) -> list[Requirement]:
     """Return the pins of a rejected package, and torch's deciding limits."""
     packages = {fact.package}
+    found = fact.found
     # Without code for the GPUs, the package runs with no torch.
-    if fact.wheel and not fact.unusable:
+    if fact.wheel and not (found and found.unusable):
         packages.add("torch")
-    torches = [Version(f"{minor}.0") for minor in fact.torches]
+    minors = found.row.torch.fits if found else ()
+    torches = [Version(f"{minor}.0") for minor in minors]
     optional = {one.text for one in refused.question.optional_pins}
     pins = []
     for package in sorted(packages):

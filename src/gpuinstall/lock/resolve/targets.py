@@ -16,7 +16,7 @@ from gpuinstall.lock.file.lock import list_locked_files
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.ask import collect_pages
 from gpuinstall.lock.resolve.complete import complete, complete_refusal
-from gpuinstall.lock.resolve.doubts import find_doubts
+from gpuinstall.lock.resolve.doubts import find_doubts, list_uninspected
 from gpuinstall.lock.resolve.explain import explain_build, explain_older, is_warning
 from gpuinstall.lock.resolve.extensions import create_questions_with_files
 from gpuinstall.lock.resolve.found import Found, Refused
@@ -160,10 +160,9 @@ def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
         return explain_refusal(complete_refusal(found, lane))
     found = complete(found, lane)
     resolution = _create_resolution(found, lane)
-    doubts = find_doubts(found)
-    for detail in doubts.details:
+    for detail in list_uninspected(found):
         session.reporter.detail("Inspected", detail)
-    return resolution.with_warnings(doubts.warnings)
+    return resolution.with_warnings(find_doubts(found))
 
 
 def _create_resolution(found: Found, lane: Lane) -> Resolution:

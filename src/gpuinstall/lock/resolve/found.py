@@ -72,7 +72,7 @@ class Found(Value):
     def find_excluding_demands(
         self, package: str, version: Version
     ) -> Iterator[tuple[str, str, Requirement]]:
-        """Yield the selected releases that exclude another one, with the demand."""
+        """Yield selected releases that exclude another, with their demands."""
         for name, selected in self.answer.versions.items():
             for one in self.known.log.find_dependencies(name, selected):
                 if one.name == package and not one.allows(version):

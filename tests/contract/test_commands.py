@@ -80,37 +80,6 @@ def test_unknown_option_exits_with_2(
     assert document("plan", "--no-such-option")["errors"][0]["code"] == "usage"
 
 
-@pytest.mark.parametrize(
-    ("gpu", "driver", "request_", "status"),
-    [
-        ("RTX 5090", "570.86.15", ["torch==2.15.0"], 3),
-        ("RTX 4090", "580.95.05", ["torch==1.0"], 3),
-        ("GTX 980", "590.44", [], 8),
-        ("GeForce RTX 9999 Imaginary", "580.95.05", [], 2),
-        ("RTX 4090", "banana", [], 2),
-        ("RTX 4090", "580.95.05", ["torch=="], 2),
-    ],
-)
-def test_rejected_requests_exit_with_documented_status(gpu, driver, request_, status):
-    parsed = document("plan", *request_, "--gpu", gpu, "--driver", driver)
-
-    assert (parsed["status"], parsed["exit_code"]) == ("error", status)
-    if status != 2:
-        assert parsed["data"]["build"] is None
-        assert parsed["errors"][0]["code"] == parsed["data"]["reasons"][0]["code"]
-
-
-@pytest.mark.parametrize(
-    "content", ["", "not JSON", "[]", "{}", '{"schema": "gpuinstall.machine/9"}']
-)
-def test_malformed_machine_file_exits_with_2(content, tmp_path):
-    (tmp_path / "machine.json").write_text(content)
-
-    assert (
-        document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] == 2
-    )
-
-
 def test_plan_reads_the_output_of_probe(tmp_path):
     (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").out)
 

@@ -260,16 +260,6 @@ def test_interrupted_bootstrap_leaves_no_files(person, clone):
     assert list(person.data.iterdir()) == []
 
 
-@pytest.mark.heavy
-def test_bootstrap_recreates_tool_environment_without_python(equipped, clone, tmp_path):
-    person = equipped.copied(tmp_path / "home")
-    [tool] = person.tools
-    (tool / "bin" / "python").unlink()
-
-    assert bootstrap(person, clone, "--help").returncode == 0
-    assert (tool / "bin" / "python").exists()
-
-
 @pytest.mark.parametrize("version", ["3.7", "3.6"])
 def test_old_python_is_rejected(version, person, clone):
     done = bootstrap(person, clone, version=version)

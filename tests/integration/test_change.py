@@ -4,7 +4,6 @@ import pytest
 
 from gpuinstall.base import uv
 from tests.lab.driver import NO_GPU
-from tests.lab.mounts import mounted
 from tests.lab.processes import succeed
 from tests.lab.wheels import make_wheel
 
@@ -76,39 +75,6 @@ def test_concurrent_pip_change_is_detected(project, stand_in):
 
 
 @pytest.mark.heavy
-@pytest.mark.root
-def test_mounted_directories_are_kept_by_every_command(project, tmp_path):
-    mine = tmp_path / "data" / "mine.txt"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    with mounted(venv(project) / "data", "--bind", mine.parent):
-        project.succeed("install", "torch==2.13.0")
-        project.succeed("install", "cowsay")
-        project.succeed("env", "rollback")
-        error = project.refusal("env", "remove", "--yes", exit_code=2)
-        assert error["code"] == "mount-point"
-    with mounted(site(project) / "alpha", "--bind", mine.parent):
-        error = project.refusal("install", "alpha==2.0", exit_code=2)
-        assert error["hint"].startswith("umount ")
-        project.succeed("install", "cowsay")
-    assert mine.read_text() == "mine"
-    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
-
-
-@pytest.mark.heavy
-def test_waiting_command_uses_state_of_finished_command(project, stand_in):
-    stand_in.default.pace = 1.0
-    first = project.start("install", "cowsay")
-    wait_until_asked(stand_in, first)
-    said = said_by(project, "remove", "alpha")
-    assert "waiting up to" in said
-    first.communicate()
-    assert first.returncode == 0
-    assert holds(project) == {"cowsay": "6.1"}
-    assert 'name = "cowsay"' in project.lock("pylock.cpu.toml")
-
-
-@pytest.mark.heavy
 def test_waiting_command_reads_project_files_again(project, stand_in):
     stand_in.default.pace = 60.0
     first = project.start("install", "cowsay")
@@ -133,15 +99,13 @@ AT_ONCE = (
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_concurrent_commands_keep_all_changes(project, count):
+def test_concurrent_commands_keep_all_changes(project):
     project.succeed("install", "cowsay")
-    running = [project.start(*words) for words in AT_ONCE[:count]]
+    running = [project.start(*words) for words in AT_ONCE]
     outputs = [one.communicate(timeout=300) for one in running]
-    assert [one.returncode for one in running] == [0] * count, outputs
-    expected = {"alpha": "2.0"} | ({"numpy": "2.3.4"} if count > 2 else {})
-    assert holds(project) == expected
-    torch = "2.13.0+cpu" if count > 3 else "2.14.1+cpu"
+    assert not any(one.returncode for one in running), outputs
+    assert holds(project) == {"alpha": "2.0", "numpy": "2.3.4"}
+    torch = "2.13.0+cpu"
     assert project.python("import torch; print(torch.__version__)") == torch
     assert f'version = "{torch}"' in project.lock("pylock.cpu.toml")
     assert "already up to date" in said_by(project, "sync")

@@ -267,24 +267,3 @@ def test_dependency_built_for_older_cuda_selects_matching_torch(
     assert answer.choice.build.toolkit[0] == 12
     read = {row.version for row in session.rows.values() if row.package == "vllm"}
     assert read == {"6"}
-
-
-def test_dependency_without_cuda_is_selected(folder, libraries, session):
-    make_history(folder, libraries, "vllm", [WITHOUT_GPU_CODE, *RUNS * 5])
-    publish(folder, "listener", "1", "vllm")
-
-    answer = resolve("listener torch==2.10.0+cu130", session, "RTX 4090", "580.65.06")
-
-    assert answer.versions["vllm"] == "1"
-
-
-def test_incompatible_optional_dependency_is_avoided(folder, libraries, session):
-    make_history(folder, libraries, "vllm", RUNS * 3)
-    make_history(folder, libraries, "modern", NEWER_CUDA)
-    publish(folder, "speaker", "1")
-    publish(folder, "speaker", "2", "vllm")
-
-    answer = resolve("modern speaker", session, "RTX 4090", "580.65.06")
-
-    assert answer.versions["speaker"] == "1"
-    assert "vllm" not in answer.versions

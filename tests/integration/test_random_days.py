@@ -7,9 +7,7 @@ journal if the command has reported it, until the next change.
 
 import os
 import re
-import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,7 +28,6 @@ from hypothesis.stateful import (
 from gpuinstall.base import process, uv
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
-from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -38,7 +35,6 @@ SPECIFIERS = st.sampled_from(
     ("alpha==1.0", "alpha==2.0", "beta", "torch==2.13.0", "torch==2.14.1")
 )
 EDITED = st.sampled_from(["alpha/__init__.py", "alpha/page.html"])
-INTO = ("--into", "--venv", "app")
 KEPT = re.compile(r"\.venv\.previous|.*gpuinstall/edited-[0-9a-f]{8}")
 """The folders with moved files, which messages print."""
 IN_JOURNAL = re.compile(r".*gpuinstall/last/before/(.*)")
@@ -97,30 +93,6 @@ class Days(RuleBasedStateMachine):
     def roll_back(self):
         self.ours("env", "rollback")
 
-    @rule(specifier=SPECIFIERS)
-    def install_into(self, specifier):
-        self.ours("install", *INTO, specifier)
-
-    @rule()
-    def roll_back_into(self):
-        self.ours("env", "rollback", *INTO)
-
-    @rule(
-        place=st.sampled_from(["share/data", "{site}/data", "{site}/alpha"]),
-        specifier=SPECIFIERS,
-    )
-    def mount_and_install(self, place, specifier):
-        """Install with a mounted folder in the environment."""
-        source = self.folder / "mounted"
-        if not (source / "data.txt").exists():
-            self.put("mounted/data.txt", next(self.numbers))
-        there = self.placed(f".venv/{place}")
-        if not (there.is_symlink() or os.getuid()):
-            there.mkdir(parents=True, exist_ok=True)
-            with mounted(there, "--bind", source):
-                self.days.append(f"mount {there}")
-                self.ours("install", specifier)
-
     @rule(
         specifier=SPECIFIERS,
         seconds=st.floats(0.3, 1.6),
@@ -161,9 +133,7 @@ class Days(RuleBasedStateMachine):
     @rule(words=st.sampled_from(["install alpha==1.0", "uninstall -y beta"]))
     def use_pip(self, words):
         python = self.venv / "bin" / "python"
-        # A lost interpreter cannot be restored while a package is a link.
-        if python.exists():
-            self.theirs([python, "-m", "pip", *words.split(), "--quiet"])
+        self.theirs([python, "-m", "pip", *words.split(), "--quiet"])
 
     def theirs(self, command):
         """Run another tool, which may delete edited packages."""
@@ -187,12 +157,11 @@ class Days(RuleBasedStateMachine):
                 "{site}/alpha/",
                 "{site}/alpha/__pycache__/",
             ]
-        ),
-        environment=st.sampled_from([".venv", ".venv", "app"]),
+        )
     )
-    def write(self, place, environment):
+    def write(self, place):
         number = next(self.numbers)
-        self.put(f"{environment}/{place}mine-{number}.txt", number)
+        self.put(f".venv/{place}mine-{number}.txt", number)
 
     @rule(
         name=st.sampled_from(
@@ -201,95 +170,34 @@ class Days(RuleBasedStateMachine):
     )
     def edit(self, name):
         path = self.site / name
-        if path.is_file() and not path.parent.is_symlink():
+        if path.is_file():
             path.unlink()
             self.put(f".venv/{{site}}/{name}", next(self.numbers))
 
     @rule(name=EDITED, goes=st.booleans())
     def edit_and_change(self, name, goes):
         """Edit a package, then remove or replace it."""
-        other = self.other_alpha(".venv")
+        other = self.other_alpha()
         self.edit(name)
         self.ours(*(("remove", "alpha") if goes else ("install", other)))
 
-    @rule(name=EDITED)
-    def edit_and_change_into(self, name):
-        other = self.other_alpha("app")
-        path = self.placed(f"app/{{site}}/{name}")
-        if path.is_file():
-            path.unlink()
-            self.put(f"app/{{site}}/{name}", next(self.numbers))
-        self.ours("install", *INTO, other)
-
-    def other_alpha(self, environment):
+    def other_alpha(self):
         """Return the version of alpha that is not installed."""
-        site = self.placed(f"{environment}/{{site}}")
-        is_old = any(site.glob("alpha-1.0.dist-info"))
+        is_old = any(self.site.glob("alpha-1.0.dist-info"))
         return "alpha==2.0" if is_old else "alpha==1.0"
 
     def placed(self, name):
-        """Return the path of a file in either environment."""
+        """Return the path of a file; {site} is the folder of packages."""
         return self.folder / name.format(site=self.site.relative_to(self.venv))
 
     def put(self, name, number):
-        path = self.placed(name)
-        # A linked checkout is in the folder too.
-        folder = self.folder.resolve()
-        path = path.parent.resolve() / path.name
-        if path.is_relative_to(folder):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"mine {number}\n")
-            name, text = path.relative_to(folder).as_posix(), f"mine {number}\n"
-            self.mine[name] = text
-            self.places.setdefault(text, set()).add(name)
-            self.days.append(f"write {path}: {number}")
-
-    @rule()
-    def link(self):
-        """Link an installed package to a checkout, or remove the link."""
-        path = self.site / "alpha"
-        if not path.is_dir():
-            return
-        if path.is_symlink():
-            path.unlink()
-            self.days.append("unlink alpha")
-            return
-        name = f"dev-{next(self.numbers)}"
-        shutil.move(path, self.folder / name)
-        path.symlink_to(self.folder / name)
-        self.days.append(f"link alpha to {name}")
-        below = f".venv/{path.relative_to(self.venv).as_posix()}/"
-        for old in [old for old in self.mine if old.startswith(below)]:
-            self.mine[f"{name}/{old.removeprefix(below)}"] = self.mine.pop(old)
-        for file in (self.folder / name).rglob("*.*"):
-            if file.is_file() and file.suffix != ".pyc":
-                self.mine[file.relative_to(self.folder).as_posix()] = file.read_text()
-
-    @rule()
-    def move(self):
-        """Move the project folder unless it has an interrupted change."""
-        if self.is_killed:
-            return
-        there = self.folder.with_name(f"project-{next(self.numbers)}")
-        links = [path for path in self.site.iterdir() if path.is_symlink()]
-        before = [
-            (path.relative_to(self.folder), path.readlink().name) for path in links
-        ]
-        self.folder.rename(there)
-        self.workshop = Workshop(there, self.workshop.caches, self.workshop.variables)
-        for path, name in before:
-            (there / path).unlink()
-            (there / path).symlink_to(there / name)
-        self.days.append(f"move to {there.name}")
-
-    @rule()
-    def lose_the_python(self):
-        """Remove the interpreter, so that the next command recreates it."""
-        if self.is_killed:
-            return
-        (self.venv / "bin" / "python").unlink(missing_ok=True)
-        self.days.append("remove bin/python")
-        self.ours("sync")
+        path, text = self.placed(name), f"mine {number}\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        name = path.relative_to(self.folder).as_posix()
+        self.mine[name] = text
+        self.places.setdefault(text, set()).add(name)
+        self.days.append(f"write {path}: {number}")
 
     # Invariants
 
@@ -305,8 +213,7 @@ class Days(RuleBasedStateMachine):
             text = self.mine[path]
             found = [
                 file
-                for pattern in (".venv*", "app*", "mounted", "dev-*")
-                for root in self.folder.glob(pattern)
+                for root in self.folder.glob(".venv*")
                 for file in root.rglob(path.rpartition("/")[2])
                 if file.is_file() and file.read_text() == text
             ]
@@ -365,10 +272,6 @@ def make(stand_in, play, tmp_path):
         folder.mkdir(parents=True)
         made = Workshop(folder, tmp_path / "caches", stand_in.environment())
         made.document("install", "torch==2.14.1", "alpha==1.0")
-        process.run(
-            [uv.uv(), "venv", "--quiet", "--python", sys.executable, folder / "app"]
-        )
-        made.document("install", *INTO, "torch==2.13.0", "alpha==1.0")
         return made
 
     return another

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from contextlib import closing
 from importlib.util import find_spec
@@ -609,6 +608,7 @@ def test_missing_index_hint_configures_pip(text, hint, nobody, monkeypatch):
         assert bootstrap.pip_options()["index-url"] == "https://index.example/simple"
 
 
+@pytest.mark.heavy
 def test_python_without_pip_downloads_in_temporary_environment(nobody, monkeypatch):
     pytest.importorskip("ensurepip")
     missing = {"pip"}
@@ -648,20 +648,3 @@ def test_first_hint_is_for_the_failure(seen, variables, first, monkeypatch):
     assert hints[0].startswith(f"export {first}")
     others = bootstrap.NETWORK if "Hash" not in seen else hints[:1]
     assert sorted(hints) == sorted(others)
-
-
-def test_reported_tool_time_excludes_uv(tmp_path, monkeypatch, capsys):
-    def get_uv(stage):
-        time.sleep(0.4)
-        return stage
-
-    monkeypatch.setattr(sys, "argv", ["bootstrap.py"])
-    monkeypatch.setattr(bootstrap, "get_uv", get_uv)
-    monkeypatch.setattr(
-        bootstrap, "build", lambda _uv, stage, name: (stage / name).mkdir()
-    )
-    bootstrap.make_tool({"lockfiles/uv.txt": b""}, tmp_path / "stage", tmp_path / "0.1")
-
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.split()[0] == "tool"
-    assert float(line.split()[-2]) < 0.4

@@ -158,14 +158,6 @@ def copied(text, folder, torch=None, default=None, **folders):
     return tomli.loads(transfer.create_private_lock(default))["packages"][0]
 
 
-def test_private_lock_keeps_url_and_hash(tmp_path):
-    [wheel] = copied(TEXT, tmp_path)["wheels"]
-    assert (wheel["url"].rpartition("/")[2].replace("%2B", "+"), wheel["hashes"]) == (
-        WHEEL,
-        HASHES,
-    )
-
-
 def test_private_lock_has_local_wheel_path(tmp_path):
     (tmp_path / WHEEL).touch()
     [file] = parse("pylock.cu126.toml", TEXT).files

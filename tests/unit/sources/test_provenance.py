@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.machine import Machine
 from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
@@ -17,8 +16,6 @@ from gpuinstall.lock.request.tools import (
     find_lock_settings,
     read_project_lock,
 )
-from gpuinstall.project import Settings, open_project
-from gpuinstall.project.request import read_declared_request
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import (
     Effect,
@@ -331,36 +328,6 @@ def test_two_default_indexes_are_rejected(tmp_path, environ):
             if {INDEX in message, other in message, bool(message)} != {is_refused}:
                 wrong[case, reader] = message
     assert wrong == {}
-
-
-def test_lock_records_project_configuration(tmp_path, environ, monkeypatch):
-    for name, value in {
-        **environ,
-        "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    link = tmp_path / "wheels"
-    recorded = {}
-    for name, text in {
-        "uv.toml": f'index = [{{ url = "https://me:secret@corp.example/simple" }}]\nfind-links = ["{link}"]\n',
-        "pyproject.toml": '[tool.uv]\nexclude-newer = "2026-01-01"\n',
-        "pip.conf": f"[global]\nindex-url = {INDEX}\n",
-        "home/.config/uv/uv.toml": f'index-url = "{INDEX}"\n',
-    }.items():
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
-        with open_project(
-            tmp_path, Settings(machine=Machine("linux", "x86_64"))
-        ) as project:
-            recorded[name] = read_declared_request(project).sources
-        file.unlink()
-    assert recorded == {
-        "uv.toml": (f"index {INDEX}", "find-links wheels"),
-        "pyproject.toml": ("exclude-newer 2026-01-01",),
-        "pip.conf": (f"--index-url {INDEX}",),
-        "home/.config/uv/uv.toml": (),
-    }
 
 
 def test_every_yaml_form_of_pip_section_is_read(tmp_path):

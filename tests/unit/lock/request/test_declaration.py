@@ -25,21 +25,6 @@ PROJECT = (
     '[dependency-groups]\ndev = ["pytest"]\n'
 )
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
-CONDA = """\
-name: thing   # as conda writes it
-channels:
-  - conda-forge
-dependencies:
-  - python=3.11
-  - conda-forge::ffmpeg >=6
-  - pip:
-    - torch>=2.9   # from the index
-    - "numpy<3"
-    - -r more.txt
-  - scipy
-variables:
-  - not: this
-"""
 
 
 def lines(declared):
@@ -87,29 +72,6 @@ def test_exported_requirements_are_not_a_request(tmp_path):
     declared = read_declaration(tmp_path)
     assert declared.file == "environment.yml"
     assert declared.unread == {"requirements.txt": "uv pip install -r requirements.txt"}
-
-
-def test_conda_environment_includes_its_pip_requirements(
-    tmp_path,
-):
-    write(
-        tmp_path,
-        environment__yml=CONDA,
-        more__txt="rich\n-c limits.txt\n",
-        limits__txt="rich<15\n",
-    )
-    listed = read_inputs(str(tmp_path / "environment.yml"))
-    assert written(listed.requirements) == ("scipy", "torch>=2.9", "numpy<3", "rich")
-    assert written(listed.constraints) == ("-c rich<15",)
-    [conda] = listed.conda
-    assert conda.request.python == "3.11"
-    assert conda.without_wheel == (("ffmpeg", "ffmpeg >=6"),)
-
-
-def test_pyproject_dependencies_are_read_as_requirements(tmp_path):
-    write(tmp_path, pyproject__toml=PROJECT + BACKEND)
-    listed = read_inputs(str(tmp_path / "pyproject.toml"))
-    assert written(listed.requirements) == ("torch>=2.9", "numpy")
 
 
 def test_configured_requirement_replaces_all_members(tmp_path):

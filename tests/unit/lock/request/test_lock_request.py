@@ -41,12 +41,6 @@ def test_unsatisfiable_lock_is_planned_once(monkeypatch):
     assert tried == [{"torch": None, "python": None}]
 
 
-def test_unpinned_lock_uses_one_plan():
-    [request] = lock_requests("cu126")
-    [planned] = create_questions([request])
-    assert planned.plan is request.outcome
-
-
 def test_all_targets_use_the_same_python():
     targets = ("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")
     assert len(pythons(lock_requests(*targets))) == 1

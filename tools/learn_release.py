@@ -24,7 +24,6 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import replace
 from gpuinstall.catalog.listing import (
     platforms,
     python,
@@ -103,7 +102,7 @@ def main(words: Sequence[str]) -> int:
     rows: list[WheelRow] = []
     errors: dict[str, None] = {}
     with open_session(sources, Reporter()) as session:
-        sources = replace(sources, default_index=session.find_default_index())
+        sources = sources.with_default_index(session.find_default_index())
         reader = Reader(sources, session.client, open_row_cache(), Reporter())
         for os_name, arch in PLATFORMS:
             try:

@@ -21,7 +21,6 @@ from packaging.version import Version
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.timeouts import Timeouts
-from gpuinstall.base.values import replace
 from gpuinstall.catalog.listing import platforms, read_default_wheels
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -77,7 +76,7 @@ def find_latest_release(session: Session) -> str:
 
 def read_wheels(session: Session) -> tuple[Wheel, ...]:
     """Return the wheels of torch on the default index."""
-    sources = replace(session.sources, default_index=session.find_default_index())
+    sources = session.find_listed_sources()
     return read_default_wheels(sources, session.client, "torch")
 
 

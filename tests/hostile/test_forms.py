@@ -80,9 +80,9 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
             with open_project(folder, settings, heard) as project:
                 sources = project.sources
                 request = read_request(project)
-                handed = (request, sources.settings, sources.uv_settings())
+                handed = (request, sources.addresses.settings, sources.uv_settings())
                 demanded = any(
-                    setting.effect in DEMANDS for setting in sources.settings
+                    setting.effect in DEMANDS for setting in sources.addresses.settings
                 )
         except GpuInstallError as error:
             said = (error.message, error.hint, error.why, *heard.steps, *heard.warnings)
@@ -241,7 +241,8 @@ def test_hosts_in_locks_are_parsed_strictly(
 
 def check_lock(text: str, session: Session) -> None:
     lock = parse("pylock.cpu.toml", text)
-    check_hosts(lock, lock.files, session)
+    sources = session.find_listed_sources()
+    check_hosts(lock, lock.files, sources, session.client, session.reporter)
 
 
 @pytest.mark.parametrize("value", FORMS["loaded"])

@@ -22,6 +22,7 @@ from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.errors import explain_failure
 from gpuinstall.sources import Sources
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import Effect, create_setting
 from tests.lab.parsed import listed
@@ -119,7 +120,7 @@ def test_local_torch_wheels_in_lock_require_find_links(project, place):
     lock = lock_with(entry.replace("/x-", "/torch-"), "torch")
     found = [("--find-links", str(project / place))] if place else []
     rows = [create_setting(Effect.FIND_LINKS, *one, Path("pip.conf")) for one in found]
-    sources = Sources(settings=tuple(rows))
+    sources = Sources(Addresses(settings=tuple(rows)))
     assert bool([*LockGate(sources, project).find_rejections(lock)]) != bool(place)
 
 
@@ -139,7 +140,7 @@ def test_own_find_links_supply_wheels_without_trust(project, entry, expected):
     place = str(project.parents[1] / "own")
     row = create_setting(Effect.FIND_LINKS, "--find-links", place, Path("pip.conf"))
     policy = Policy(trusts_folder=False)
-    sources = Sources(settings=(replace(row, is_own=True),), policy=policy)
+    sources = Sources(Addresses(settings=(replace(row, is_own=True),)), policy=policy)
     reasons = LockGate(sources, project).find_rejections(lock_with(entry))
     assert [reason.code for reason in reasons] == expected
 

@@ -171,9 +171,11 @@ def known_readers(folder):
             ours,
         ),
         "pip's settings": (
-            lambda text: convert_pip_options(
-                parse_pip_options(text), folder / "pip.conf", folder
-            ),
+            lambda text: [
+                *convert_pip_options(
+                    parse_pip_options(text), folder / "pip.conf", folder
+                )
+            ],
             "[global]\nindex-url = https://x\n",
             toml,
         ),

@@ -104,7 +104,7 @@ def examined(sources, tmp_path, monkeypatch):
             clone,
             read_machine(),
             request=None,
-            torch_index=sources.torch_index,
+            torch_index=sources.addresses.torch_index,
             gate=None,
             reporter=silent,
             named=True,

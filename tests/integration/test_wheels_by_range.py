@@ -84,7 +84,7 @@ class Index:
 @pytest.fixture(scope="module")
 def index():
     sources = read_sources(None, Path.cwd())
-    address = sources.default_index or default_index(os.environ)
+    address = sources.addresses.default_index or default_index(os.environ)
     if address is None:
         pytest.skip("uv names no default index")
     with (

@@ -95,7 +95,7 @@ PYPROJECT = {
         "optional-dependencies": {"*": _TEXTS},
     },
     "build-system": {"requires": _TEXTS},
-    "dependency-groups": {"*": [(str, _TABLE)]},
+    "dependency-groups": {"*": [(str, {"include-group!": str})]},
     "tool": {
         "uv": UV,
         "poetry": _POETRY,

@@ -92,22 +92,23 @@ def read_listing(
     Raises:
         InstallationError: A source rejects the request or sends a malformed page.
     """
+    addresses = sources.addresses
     tags = tuple(dict.fromkeys(backends))
     names = tuple(dict.fromkeys(packages))
     index = [
-        partial(_read_index, client, sources.torch_index, tag, name)
+        partial(_read_index, client, addresses.torch_index, tag, name)
         for tag, name in product(tags, names)
     ]
     links = [
         partial(_read_place, client, place, place, names)
-        for place in sources.find_links
+        for place in addresses.find_links
     ]
     default = []
-    if sources.default_index and "torch" in names:
+    if addresses.default_index and "torch" in names:
         default.append(partial(read_default_wheels, sources, client, "torch"))
 
     # The torch index has priority over --find-links only if the user requested it.
-    if sources.is_torch_index_requested:
+    if addresses.is_torch_index_requested:
         reads = index + links + default
     else:
         reads = links + index + default
@@ -159,9 +160,9 @@ def find_family_links(
     sources: Sources, client: Client, family: Collection[str]
 ) -> frozenset[str]:
     """Return the find-links that list torch-family packages."""
-    if not sources.find_links:
+    if not sources.addresses.find_links:
         return frozenset()
-    alone = replace(sources, default_index=None)
+    alone = sources.with_default_index(None)
     listed = read_listing(alone, client, (), family).wheels
     return frozenset(str(wheel.source) for wheel in listed)
 
@@ -187,7 +188,7 @@ def read_family_wheels(
         backend: The tag of the backend.
         package: A package of the family.
     """
-    own_sources = replace(sources, default_index=None)
+    own_sources = sources.with_default_index(None)
     return read_listing(own_sources, client, (backend,), (package,)).wheels
 
 
@@ -197,15 +198,15 @@ def read_default_wheels(
     package: str,
 ) -> tuple[Wheel, ...]:
     """Return the wheels of a package on the default index, if any."""
-    if sources.default_index is None:
+    if sources.addresses.default_index is None:
         return ()
-    place = f"{sources.default_index}/{package}/"
+    place = f"{sources.addresses.default_index}/{package}/"
     wheels = _read_place(client, place, DEFAULT_INDEX, (package,))
     return _exclude_newer(wheels, {package: sources.uv.find_last_day(package)})
 
 
 def read_index_names(
-    sources: Sources,
+    torch_index: str,
     client: Client,
     backend: str,
     *,
@@ -214,14 +215,14 @@ def read_index_names(
     """Return the packages of the torch index, or none if it is unreachable."""
     read = client.optional_page if is_optional else client.page
     with suppress(UnreachableError):
-        page = read(f"{sources.torch_index}/{backend}/")
+        page = read(f"{torch_index}/{backend}/")
         if page:
             return parse_names(page)
     return frozenset()
 
 
 def hosts_package(
-    sources: Sources,
+    torch_index: str,
     client: Client,
     name: str,
     backend: str,
@@ -231,25 +232,25 @@ def hosts_package(
     Other packages on the torch index have files on the hosts of the default index.
 
     Args:
-        sources: The torch index.
+        torch_index: The torch index.
         client: The HTTP client.
         name: The package.
         backend: The tag of the backend.
     """
-    own_hosts = _find_hosts(sources, client, backend, "torch")
-    own_hosts.add(Location.parse(sources.torch_index).server)
-    return bool(own_hosts & _find_hosts(sources, client, backend, name))
+    own_hosts = _find_hosts(torch_index, client, backend, "torch")
+    own_hosts.add(Location.parse(torch_index).server)
+    return bool(own_hosts & _find_hosts(torch_index, client, backend, name))
 
 
 def _find_hosts(
-    sources: Sources,
+    torch_index: str,
     client: Client,
     backend: str,
     package: str,
 ) -> set[str]:
     """Return the file hosts of a package on the torch index."""
     with suppress(UnreachableError):
-        wheels = _read_index(client, sources.torch_index, backend, package)
+        wheels = _read_index(client, torch_index, backend, package)
         return {Location.parse(wheel.url).server for wheel in wheels}
     return set()
 
@@ -547,9 +548,10 @@ def read_live_catalog(
         InstallationError: A source rejects the request or sends a malformed page.
         UsageError: The requested torch index or the find-links have no torch.
     """
-    for url in sources.extra_indexes:
+    addresses = sources.addresses
+    for url in addresses.extra_indexes:
         reporter.warn(f"the extra index {url} is not used for PyTorch packages")
-    index = sources.torch_index
+    index = addresses.torch_index
     if request.backend:
         tags = [request.backend]
     else:
@@ -566,14 +568,14 @@ def read_live_catalog(
     _report_listing(listing, reporter)
     # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
-    if sources.unused_indexes and not is_listed:
+    if addresses.unused_indexes and not is_listed:
         raise UsageError(
             "torch-index-empty",
             "no-index excludes every index, and find-links list no torch for this machine",
             hint=f"Remove {sources.uv.name_setting('no-index')}, or add torch to a find-links folder",
         )
     is_empty = listing.index_answers and not (is_listed or listing.is_dated)
-    if sources.is_torch_index_requested and is_empty:
+    if addresses.is_torch_index_requested and is_empty:
         tag = request.backend
         if tag:  # the plan reports an unknown backend
             below = f"it must contain {tag}/torch/ or files in {tag}/"

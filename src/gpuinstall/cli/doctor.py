@@ -63,7 +63,7 @@ def _examine_project(options: CommandOptions, venv: Path) -> Examination:
         suppress(UsageError, LockError),
         options.open_project(here=machine, venv=venv, is_read_only=True) as project,
     ):
-        torch_index = project.sources.torch_index
+        torch_index = project.sources.addresses.torch_index
         gate = project.lock_gate
         request = read_request(project, quiet=True)
         request = make_environment_request(project, request, quiet=True)

@@ -268,7 +268,8 @@ def download_command(options: CommandOptions) -> Outcome:
         for lock in locks:
             project.lock_gate.check(lock)
             if not options.offline:
-                check_hosts(lock, lock.files, session)
+                sources = session.find_listed_sources()
+                check_hosts(lock, lock.files, sources, session.client, session.reporter)
         names = download(locks, folder, session.client, session.reporter)
     text = f"{len(names)} in {folder}, hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

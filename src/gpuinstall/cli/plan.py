@@ -185,7 +185,7 @@ def _add_warnings(plan: Plan, project: Project) -> Plan:
         return read_original_index(project.sources)
 
     warnings = list(plan.warnings)
-    error = find_unknown_index(project.sources, read_default)
+    error = find_unknown_index(project.sources.addresses, read_default)
     if error:
         message = f"install and lock would fail: {error.message}"
         warnings.append(Reason("source-not-obeyed", message, error.why, error.fixes))

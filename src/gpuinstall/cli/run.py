@@ -123,7 +123,9 @@ def _make_inline_metadata_error(
             note = (
                 f"with these lines in its metadata block, for the {tag} build of torch:"
             )
-            lines = _make_source_lines(f"{project.sources.torch_index}/{tag}", tag)
+            lines = _make_source_lines(
+                f"{project.sources.addresses.torch_index}/{tag}", tag
+            )
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",

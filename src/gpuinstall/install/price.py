@@ -303,7 +303,8 @@ def _check_sources(
         file for file in files if not find_local_file(file, session.sourcing.wheels)
     ]
     if not session.sourcing.offline:
-        check_hosts(lock, remote, session)
+        sources = session.find_listed_sources()
+        check_hosts(lock, remote, sources, session.client, session.reporter)
     return frozenset(build.package for build in builds if build.is_introduced)
 
 
@@ -314,7 +315,7 @@ def _report_local_wheels(
     for package, entry in select_sources(fit.lock, fit.python, project.machine):
         for source in parse_package_source(package, entry, project.paths.folder):
             is_local = source.location.is_local and not source.is_built
-            is_listed = project.sources.has_files_at(source.location)
+            is_listed = project.sources.addresses.has_files_at(source.location)
             sha256 = getattr(entry, "hashes", {}).get("sha256")
             wheels = project.sourcing.wheels
             if wheels and find_given_file(source.filename, sha256, wheels):

@@ -74,7 +74,7 @@ def select_lock(
         from gpuinstall.plan.alternatives import find_newer_torch  # slow to import
 
         reason = find_newer_torch(resolution.plan, state.lock_request)
-    elif not client.was_unreachable(project.sources.torch_index):
+    elif not client.was_unreachable(project.sources.addresses.torch_index):
         reason = _find_better_build(resolution, state, project.contents.locks.valid)
     explained = resolution.with_warnings((), filter(None, [reason]))
     return _add_lock(explained, state, project)

@@ -446,7 +446,7 @@ def _unpack_into_staging(
     write_atomically(
         constraints, f"{_format_torch_requirement(fit.lock)}\n", is_cached=True
     )
-    index = find_build_index(fit.choice, session.sources.torch_index)
+    index = find_build_index(fit.choice, session.sources.addresses.torch_index)
     settings = session.scratch / "uv.toml"
     private_lock = session.scratch / "pylock.private.toml"
     wheels = project.sourcing.wheels

@@ -181,7 +181,8 @@ def _find_unavailable_files(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield a reason if locked files are unavailable or from unknown hosts."""
     files = [file for file in lock.files if is_http_url(file.url)]
     try:
-        check_hosts(lock, files, session)
+        sources = session.find_listed_sources()
+        check_hosts(lock, files, sources, session.client, session.reporter)
     except LockError as error:
         yield Reason(error.code, error.message)
         return

@@ -100,7 +100,7 @@ def prefer_locked_versions(project: Project, wanted: LockRequest) -> Request:
             *project.sources.uv.settings,
             *(
                 one
-                for one in project.sources.settings
+                for one in project.sources.addresses.settings
                 if one.file.name not in TEAM_LOCKS or one.package in releases
             ),
         )

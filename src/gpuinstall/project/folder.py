@@ -180,6 +180,7 @@ def read_contents(
         if isfile(paths.folder / split_part(name)[0])
     ]
     alternatives = chain.from_iterable(declaration.alternatives)
+    glibc, environments = _read_limits(folder)
     return Contents(
         config,
         declaration,
@@ -188,18 +189,20 @@ def read_contents(
         files,
         # The requirements of a missing file exist only in a lock file.
         join_files((*existing, *(member.listed for member in alternatives))),
-        _read_glibc(folder),
-        _read_environments(folder),
+        glibc,
+        environments,
         None if settings.only else read_project_lock(folder),
     )
 
 
-def _read_glibc(folder: Path) -> str | None:
-    """Return the glibc version in uv's settings of a folder, if any.
+def _read_limits(folder: Path) -> tuple[str | None, tuple[Marker, ...]]:
+    """Return uv's ``minimum-libc-version`` and ``environments`` of a folder.
 
     Raises:
-        UsageError: The version is malformed.
+        UsageError: The version or a marker is malformed.
     """
+    known: str | None = None
+    markers: tuple[Marker, ...] = ()
     for file, table in read_project_tables(folder):
         glibc = table.get("minimum-libc-version", {}).get("glibc")
         if glibc and not re.fullmatch(r"2\.\d{1,2}", glibc):
@@ -208,24 +211,12 @@ def _read_glibc(folder: Path) -> str | None:
                 f"{file}: minimum-libc-version: {glibc!r} is not a glibc version",
                 hint='Write minimum-libc-version = { glibc = "2.35" }',
             )
-        if glibc:
-            return str(glibc)
-    return None
-
-
-def _read_environments(folder: Path) -> tuple[Marker, ...]:
-    """Return the markers in uv's ``environments`` of a folder.
-
-    Raises:
-        UsageError: A marker is malformed.
-    """
-    for file, table in read_project_tables(folder):
         listed = table.get("environments", ())
         texts = [listed] if isinstance(listed, str) else listed
-        if texts:
-            with convert_content_errors(file, "config-malformed"):
-                return tuple(map(parse_standard_marker, texts))
-    return ()
+        with convert_content_errors(file, "config-malformed"):
+            markers = markers or tuple(map(parse_standard_marker, texts))
+        known = known or glibc
+    return known, markers
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:

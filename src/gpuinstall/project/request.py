@@ -272,7 +272,9 @@ def _find_settings_backend(sources: Sources, markers: Mapping[str, str]) -> Requ
 
     Options come first, then the project's settings, then the user's configuration.
     """
-    settings = sorted(sources.settings, key=lambda one: (not one.is_option, one.is_own))
+    settings = sorted(
+        sources.addresses.settings, key=lambda one: (not one.is_option, one.is_own)
+    )
     for setting in settings:
         tag = setting.backend
         if tag and setting.applies_in(markers):

@@ -38,6 +38,7 @@ from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.machine.host import read_assumed_glibc
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.announcements import report_folder_sources
 from gpuinstall.sources.configuration import read_policy
 from gpuinstall.sources.provenance import (
@@ -273,7 +274,7 @@ def read_project(
     is_offline = sources.credentials.variables.get("UV_OFFLINE") == "true"
     sourcing = settings.request.sourcing
     sourcing = replace(sourcing, offline=sourcing.offline or is_offline)
-    base = sources.torch_index
+    base = sources.addresses.torch_index
     catalog = replace(load_extended_catalog(base), torch_index=base)
     sources = replace(sources, uv=replace(sources.uv, family=catalog.family))
     machine = settings.machine or here or _read_this_machine(reporter)
@@ -299,7 +300,7 @@ def read_project(
             reporter,
             folder,
             sourcing=sourcing,
-            uses_git=is_direct or bool(sources.locations),
+            uses_git=is_direct or bool(sources.addresses.locations),
         )
         return resources.enter_context(opened)
 
@@ -345,7 +346,8 @@ def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]
 
         setting = create_setting(Effect.FILE, "-r or -c", url, file)
         folder = file.absolute().parent
-        selected = Sources(policy=read_policy(folder), settings=(setting,))
+        addresses = Addresses(settings=(setting,))
+        selected = Sources(addresses, policy=read_policy(folder))
         report_folder_sources(selected, reporter)
         return read_remote_text(url, offline=offline)
 

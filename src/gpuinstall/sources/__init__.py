@@ -5,6 +5,7 @@
 error (``provenance.py``).
 """
 
-from gpuinstall.sources.sources import OFFICIAL, Sources, read_sources
+from gpuinstall.sources.addresses import OFFICIAL
+from gpuinstall.sources.sources import Sources, read_sources
 
 __all__ = ["OFFICIAL", "Sources", "read_sources"]

@@ -14,8 +14,8 @@ def report_folder_sources(sources: Sources, reporter: Reporter) -> None:
     Raises:
         UsageError: The user does not trust the folder to select sources.
     """
-    sources.policy.check(map(make_entry, sources.folder_sources))
-    for setting in sources.folder_sources:
+    sources.policy.check(map(make_entry, sources.addresses.folder_sources))
+    for setting in sources.addresses.folder_sources:
         has_login = sources.credentials.has(setting.value)
         login = "; credentials are sent to it" if has_login else ""
         reporter.notice("Index", f"{setting}{login}")
@@ -23,7 +23,7 @@ def report_folder_sources(sources: Sources, reporter: Reporter) -> None:
 
 def report_ignored_settings(sources: Sources, reporter: Reporter) -> None:
     """Report ignored settings, and warn about unknown ones."""
-    settings: list[SourceSetting | UvSetting] = [*sources.settings]
+    settings: list[SourceSetting | UvSetting] = [*sources.addresses.settings]
     settings += sources.uv.settings
     # Each extra and group has the project's sources.
     explained = {

@@ -291,7 +291,7 @@ def read_pip_settings(files: PipFiles, folder: Path) -> _Settings:
     active_files = _active_pip_files()
     for file in reversed([*files]):
         with _convert_read_errors(file):
-            settings = convert_pip_options(files[file], file, folder)
+            settings = [*convert_pip_options(files[file], file, folder)]
         is_of_folder = file in active_files and any(
             _is_in_folder(project, file) for project in projects
         )
@@ -483,7 +483,7 @@ def read_pip_variables(folder: Path) -> _Settings:
 
 def convert_pip_options(
     options: Mapping[str, str], file: Path, folder: Path
-) -> list[SourceSetting | UvSetting]:
+) -> _Settings:
     """Convert the options of a ``pip.conf`` to settings.
 
     Args:
@@ -494,10 +494,8 @@ def convert_pip_options(
     Raises:
         ValueError: A value is malformed.
     """
-    settings = list[SourceSetting | UvSetting]()
     for option, value in options.items():
-        settings += _convert_pip_option(option, value, file, folder)
-    return settings
+        yield from _convert_pip_option(option, value, file, folder)
 
 
 def _convert_pip_option(

@@ -76,7 +76,7 @@ def move_git_settings(
         for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
             key, _, value = word.partition("=")
             settings.append((key, value))
-    for address in sources.list_addresses(Effect.LOCATED):
+    for address in sources.addresses.list_addresses(Effect.LOCATED):
         parts = urlsplit(address)
         login = sources.credentials.find(address)
         if login and parts.scheme.startswith("git+http"):
@@ -149,7 +149,7 @@ def _limit_repositories(sources: Sources) -> Iterator[tuple[str, str]]:
     """
     trusted = set[str]()
     # ``gate`` has checked the requirements.
-    for location in (*sources.policy.trusted_sources, *sources.locations):
+    for location in (*sources.policy.trusted_sources, *sources.addresses.locations):
         trusted |= _format_prefixes(location)
     refusal = f"url.{REFUSED}://.insteadOf"
     yield "http.followRedirects", "false"

@@ -24,13 +24,13 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.sources.addresses import OFFICIAL
 from gpuinstall.sources.certificates import select_uv_certificates
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.credentials import Credentials, parse_login, url_server
 from gpuinstall.sources.git import move_git_settings
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.sources import (
-    OFFICIAL,
     Sources,
     find_unknown_index,
     read_sources,
@@ -68,18 +68,16 @@ class Session(Value):
 
     def find_default_index(self) -> str | None:
         """Return the configured default index, or uv's default index."""
-        return self.sources.default_index or read_original_index(self.sources)
+        return self.sources.addresses.default_index or read_original_index(self.sources)
 
     def find_listed_sources(self) -> Sources:
         """Return the sources with the configured or uv's default index."""
-        return replace(self.sources, default_index=self.find_default_index())
+        return self.sources.with_default_index(self.find_default_index())
 
     def find_page(self, package: str) -> Page | None:
         """Return a package's page from the first index that has one."""
-        for index in self.find_listed_sources().find_indexes(package):
-            if page := self.client.page(f"{index}/{package}/"):
-                return page
-        return None
+        addresses = self.find_listed_sources().addresses
+        return self.client.find_page(package, addresses.find_indexes(package))
 
     def find_page_if_reachable(self, package: str) -> Page | None:
         """Return a package's index page, or None if the request fails."""
@@ -154,10 +152,10 @@ def open_session(
     timeouts = read_timeouts()
     credentials = sources.credentials
     environ = {**credentials.variables, **os.environ}
-    own = credentials.uv_variables(sources.default_index)
+    own = credentials.uv_variables(sources.addresses.default_index)
     variables = uv.environment(environ, own, offline=sourcing.offline)
     variables |= timeouts.variables()
-    error = find_unknown_index(sources, lambda: read_original_index(sources))
+    error = find_unknown_index(sources.addresses, lambda: read_original_index(sources))
     if error:
         raise error
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
@@ -165,7 +163,7 @@ def open_session(
     # the passwords in a private file.
     if provider == "subprocess" and find_program("keyring"):
         credentials = _query_keyring(sources, variables)
-        variables |= credentials.uv_variables(sources.default_index)
+        variables |= credentials.uv_variables(sources.addresses.default_index)
     sources = replace(sources, credentials=credentials)
     with ExitStack() as resources:
         scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
@@ -179,10 +177,10 @@ def open_session(
                 timeouts=timeouts,
                 quick_hosts={urlsplit(OFFICIAL).netloc},
                 # An unreachable source of torch changes the selected build.
-                current=(sources.torch_index, *sources.find_links),
+                current=(sources.addresses.torch_index, *sources.addresses.find_links),
                 ignored={
                     one.value: one.options.get("ignore-error-codes", ())
-                    for one in sources.settings
+                    for one in sources.addresses.settings
                     if one.options
                 },
             )
@@ -204,7 +202,7 @@ def open_session(
                 sourcing,
             )
         except InstallationError as failure:
-            place = sources.find_place(failure.host) if failure.host else ""
+            place = sources.addresses.find_place(failure.host) if failure.host else ""
             if place and not sourcing.offline:
                 facts = filter(None, (failure.evidence, f"its URL is in {place}"))
                 failure.evidence = " · ".join(facts)
@@ -216,7 +214,9 @@ def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credential
 
     Like uv, query the keyring for the URL first, and then for the host.
     """
-    addresses = sources.places + sources.list_addresses(Effect.LOCATED)
+    addresses = sources.addresses.places + sources.addresses.list_addresses(
+        Effect.LOCATED
+    )
     logins = {}
     for server, login in sources.credentials.logins.items():
         host = urlsplit(server).netloc

@@ -294,8 +294,7 @@ class UvSettings(Value):
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
         """The entries of uv's ``dependency-metadata`` setting."""
-        rows = self.passed.get(METADATA_ROWS, ())
-        return [row for row in rows if normalize_name(row["name"]) not in self.family]
+        return list(self.resolver_keys.get(METADATA_ROWS, ()))
 
     @cached_property
     def torch_builds(self) -> dict[str, tuple[str, ...]]:
@@ -363,11 +362,10 @@ class UvSettings(Value):
     @property
     def resolver_keys(self) -> dict[str, Any]:
         """The keys for uv's resolver, without rows for the torch family."""
-        kept = {}
-        for key, value in self.passed.items():
-            rows = value if key in _FAMILY_KEYS else ()
-            others = [row for row in rows if _find_name(key, row) not in self.family]
-            kept[key] = others if key in _FAMILY_KEYS else value
+        kept = dict(self.passed)
+        for key in kept.keys() & _FAMILY_KEYS:
+            rows = kept[key]
+            kept[key] = [row for row in rows if _find_name(key, row) not in self.family]
         # These keys are parts of the request or of the command.
         for key in (CONSTRAINTS_KEY, *_NO_BUILDS):
             kept.pop(key, None)

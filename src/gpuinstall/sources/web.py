@@ -25,7 +25,7 @@ from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
@@ -198,6 +198,11 @@ class Client:
                 self._read[url] = page
             page = self._read[url]
             return page if page.exists else None
+
+    def find_page(self, package: str, indexes: Iterable[str]) -> Page | None:
+        """Return a package's page from the first index that has one."""
+        pages = (self.page(f"{index}/{package}/") for index in indexes)
+        return next(filter(None, pages), None)
 
     def optional_page(self, url: str) -> Page | None:
         """Return an index page that may be old, without a long wait."""

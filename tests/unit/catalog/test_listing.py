@@ -20,6 +20,7 @@ from gpuinstall.catalog.listing import (
 )
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.sources import Sources
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.web import Client
 from tests.lab.index import IndexBehavior, SimulatedIndex
 from tests.lab.own_sources import naming
@@ -47,7 +48,7 @@ def client(tmp_path):
 
 
 def _named(index):
-    return Sources(torch_index=index.torch_index, is_torch_index_requested=True)
+    return Sources(Addresses(index.torch_index, is_torch_index_requested=True))
 
 
 def _files(listing):
@@ -82,7 +83,7 @@ def test_unreachable_index_is_reported_once(folder, client):
         sources = naming(
             ("find-links", str(folder / "whl" / "cpu")),
             ("find-links", "file:///nowhere"),
-            torch_index=index.torch_index,
+            addresses=Addresses(index.torch_index),
         )
     listing = read_listing(sources, client, TAGS, ["torch"])
     assert not listing.index_answers
@@ -93,7 +94,7 @@ def test_unreachable_index_is_reported_once(folder, client):
 def test_requested_index_precedes_find_links_folders(folder, client):
     place = str(folder / "whl" / "cu126")
     with SimulatedIndex(folder) as index:
-        official = naming(("find-links", place), torch_index=index.torch_index)
+        official = naming(("find-links", place), addresses=Addresses(index.torch_index))
         assert (
             read_listing(official, client, ["cu126"], ["torch"]).wheels[0].source
             == place

@@ -116,7 +116,7 @@ def test_user_url_is_not_attributed_to_the_project():
 
     sources = Sources(policy=Policy(trusts_folder=False)).add_settings(settings)
 
-    assert [choice.value for choice in sources.folder_sources] == [GIT]
+    assert [choice.value for choice in sources.addresses.folder_sources] == [GIT]
 
 
 def test_resolver_receives_only_allowed_variables():
@@ -205,7 +205,7 @@ def test_path_outside_the_project_is_reported(tmp_path):
         sources = Sources(policy=Policy(trusts_folder=trust)).add_settings(
             listed.settings, folder
         )
-        return [choice.value for choice in sources.folder_sources]
+        return [choice.value for choice in sources.addresses.folder_sources]
 
     assert named(trust=True) == ["../outside"]
     assert named(trust=False) == ["./lib", "../outside"]
@@ -272,13 +272,22 @@ def test_repository_url_matches_uv_normalization():
         RequirementsFile.from_lines(required(text)).settings
     )
 
-    assert parse_source("file:///tmp/a%20project/x").location in sources.locations
+    assert (
+        parse_source("file:///tmp/a%20project/x").location
+        in sources.addresses.locations
+    )
     assert (
         parse_source("git+file:///tmp/a project/x@0123abc").location
-        in sources.locations
+        in sources.addresses.locations
     )
-    assert parse_source("file:///tmp/another/x").location not in sources.locations
-    assert parse_source("https://h.example/x@main").location not in sources.locations
+    assert (
+        parse_source("file:///tmp/another/x").location
+        not in sources.addresses.locations
+    )
+    assert (
+        parse_source("https://h.example/x@main").location
+        not in sources.addresses.locations
+    )
 
 
 def test_relative_configuration_folder_is_ignored(tmp_path):

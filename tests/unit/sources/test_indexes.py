@@ -16,6 +16,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import Sources
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.configuration import (
     convert_pip_options,
     parse_pip_options,
@@ -42,7 +43,7 @@ find_links = /wheels ./near https://index.example/links
 [install]
 cert = /ca.pem
 """
-    settings = convert_pip_options(parse_pip_options(text), PIP_FILE, FOLDER)
+    settings = [*convert_pip_options(parse_pip_options(text), PIP_FILE, FOLDER)]
     assert written(settings) == [
         ("--index-url", "https://index.example/simple"),
         ("--extra-index-url", "https://a.example/simple"),
@@ -57,7 +58,7 @@ cert = /ca.pem
 
 def test_pip_section_install_precedes_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
-    settings = convert_pip_options(parse_pip_options(text), PIP_FILE, FOLDER)
+    settings = [*convert_pip_options(parse_pip_options(text), PIP_FILE, FOLDER)]
     assert written(settings) == [("--index-url", "https://install.example")]
 
 
@@ -69,7 +70,9 @@ def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):
         Effect.KNOWN_INDEX, "locked package index", "https://x.example/simple", tmp_path
     )
     sources = Sources(
-        settings=(locked, replace(locked, declared_effect=Effect.EXTRA_INDEX))
+        Addresses(
+            settings=(locked, replace(locked, declared_effect=Effect.EXTRA_INDEX))
+        )
     )
     commands: list[Sequence[str]] = []
     with (

@@ -54,29 +54,35 @@ ELSEWHERE = {
 
 
 DOES: dict[Effect, Callable[[Sources], object]] = {
-    Effect.INDEX: lambda sources: sources.default_index == INDEX,
+    Effect.INDEX: lambda sources: sources.addresses.default_index == INDEX,
     Effect.EXTRA_INDEX: lambda sources: (
         sources.uv_settings()["index"] == [{"url": INDEX}]
     ),
     Effect.FIND_LINKS: lambda sources: (
-        sources.find_links == (INDEX,)
+        sources.addresses.find_links == (INDEX,)
         and sources.uv_settings().get("find-links", [INDEX]) == [INDEX]
         and sources.uv_settings()["index"] in ([], [{"url": INDEX, "format": "flat"}])
     ),
-    Effect.PACKAGE_INDEX: lambda sources: sources.find_indexes("mine") == (INDEX,),
+    Effect.PACKAGE_INDEX: lambda sources: (
+        sources.addresses.find_indexes("mine") == (INDEX,)
+    ),
     Effect.HASH: lambda sources: (
-        sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
+        sources.addresses.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
     ),
-    Effect.ADDRESS: lambda sources: [*sources.required_addresses] == ["mine"],
+    Effect.ADDRESS: lambda sources: [*sources.addresses.required_addresses] == ["mine"],
     Effect.LOCATED: lambda sources: (
-        "the source of mine" in str(sources.folder_sources[0])
+        "the source of mine" in str(sources.addresses.folder_sources[0])
     ),
-    Effect.FILE: lambda sources: "requirements" in str(sources.folder_sources[0]),
+    Effect.FILE: lambda sources: (
+        "requirements" in str(sources.addresses.folder_sources[0])
+    ),
     Effect.KNOWN_INDEX: lambda sources: refused(sources),  # noqa: PLW0108  it stands below
     Effect.FALLBACK: lambda sources: (
-        "set UV_INDEX=" in sources.settings[0].ignore_reason
+        "set UV_INDEX=" in sources.addresses.settings[0].ignore_reason
     ),
-    Effect.TORCH: lambda sources: sources.places == Sources().places,
+    Effect.TORCH: lambda sources: (
+        sources.addresses.places == Sources().addresses.places
+    ),
 }
 
 
@@ -120,7 +126,7 @@ def test_sources_of_every_tool_have_their_effect(tmp_path, environ):
         except UsageError as error:
             wrong.append((name, key, error.message))
             continue
-        if not sources.settings or not DOES[effect](sources):
+        if not sources.addresses.settings or not DOES[effect](sources):
             wrong.append((name, key, ""))
     assert wrong == []
 
@@ -136,7 +142,10 @@ def test_pytorch_index_url_is_recognized_in_every_spelling(tmp_path):
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
             sources = Sources().add_settings(settings)
-            if sources.folder_sources or sources.places != Sources().places:
+            if (
+                sources.addresses.folder_sources
+                or sources.addresses.places != Sources().addresses.places
+            ):
                 obeyed.append((option, address))
     assert obeyed == []
     strange = settings_in(
@@ -144,7 +153,7 @@ def test_pytorch_index_url_is_recognized_in_every_spelling(tmp_path):
         "requirements.txt",
         "--extra-index-url https://download.pytorch.org.evil.example/whl",
     )
-    assert Sources().add_settings(strange).folder_sources
+    assert Sources().add_settings(strange).addresses.folder_sources
 
 
 def test_malformed_source_is_rejected_with_its_line(tmp_path):
@@ -228,7 +237,7 @@ def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
                 ("find-links", "https://other.example"),
                 sources=sources,
             )
-            assert find_unknown_index(known, lambda: None) is None
+            assert find_unknown_index(known.addresses, lambda: None) is None
             refusal = refused(sources)
             if refusal is None or not (
                 INDEX in str(refusal.hint)
@@ -240,7 +249,7 @@ def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
 
 
 def refused(sources):
-    return find_unknown_index(sources, lambda: "https://index.example/simple")
+    return find_unknown_index(sources.addresses, lambda: "https://index.example/simple")
 
 
 KNOWN = {

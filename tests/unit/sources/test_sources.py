@@ -7,11 +7,11 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.sources.addresses import make_export_commands
 from gpuinstall.sources.announcements import (
     report_folder_sources,
     report_ignored_settings,
 )
-from gpuinstall.sources.sources import make_export_commands
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
@@ -48,7 +48,7 @@ CONFIGURATIONS = (ROOT / "tests/data/configuration.txt").read_text("utf-8").rstr
 def lines_of(sources):
     """Return a line for each configured value."""
     variables = {
-        **sources.credentials.uv_variables(sources.default_index),
+        **sources.credentials.uv_variables(sources.addresses.default_index),
         **sources.uv_settings(),
     }
     indexes = variables.pop("index")
@@ -102,8 +102,8 @@ def test_project_pip_configuration_takes_precedence(read, environ, tmp_path):
     )
     _write(tmp_path / "venv/pip.conf", "[global]\nindex-url = https://venv.example\n")
     sources = read()
-    assert sources.default_index == "https://venv.example"
-    assert sources.find_links[:2] == ("/user", "/system")
+    assert sources.addresses.default_index == "https://venv.example"
+    assert sources.addresses.find_links[:2] == ("/user", "/system")
 
 
 def test_malformed_index_is_rejected_with_its_file(read, tmp_path):
@@ -151,9 +151,9 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
         "https://corp.example/simple": "UV_INDEX",
         "https://other.example/simple": str(file),
     }
-    assert sources.own_indexes == origins
+    assert sources.addresses.own_indexes == origins
     environ["UV_FIND_LINKS"] = "/near,https://corp.example/links"
-    links = [*read().own_indexes][1:3]
+    links = [*read().addresses.own_indexes][1:3]
     assert links == [
         "file:///near#find-links",
         "https://corp.example/links#find-links",
@@ -164,7 +164,7 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
     ]
     del environ["UV_FIND_LINKS"]
     _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
-    assert [*read().own_indexes] == ["https://other.example/simple"]
+    assert [*read().addresses.own_indexes] == ["https://other.example/simple"]
 
 
 def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
@@ -191,14 +191,16 @@ def test_credentials_are_passed_only_in_uv_environment(environ, tmp_path):
         "https://token:t0p@torch.example:8443/whl", environ, tmp_path
     )
     assert (
-        sources.credentials.uv_variables(sources.default_index)["UV_DEFAULT_INDEX"]
+        sources.credentials.uv_variables(sources.addresses.default_index)[
+            "UV_DEFAULT_INDEX"
+        ]
         == environ["UV_DEFAULT_INDEX"]
     )
     assert sources.credentials.logins == {
         "https://torch.example:8443": "token:t0p",
         "https://index.example": "me:s@cret",
     }
-    assert (sources.torch_index, sources.default_index) == (
+    assert (sources.addresses.torch_index, sources.addresses.default_index) == (
         "https://torch.example:8443/whl",
         "https://index.example/simple",
     )
@@ -247,7 +249,7 @@ def test_project_sources_are_reported_with_their_file(environ, tmp_path, table):
             "VIRTUAL_ENV": str(folder / ".venv"),
             "PIP_CONFIG_FILE": "",
         }
-        (setting,) = read_sources(None, variables, folder).folder_sources
+        (setting,) = read_sources(None, variables, folder).addresses.folder_sources
         role = "a source of torch" if key == "find-links" else ""
         has_rule = key in setting.key and setting.file == path
         has_rule &= str(setting).endswith(f"){role and f': {role}'}")
@@ -268,7 +270,7 @@ def test_user_sources_are_not_attributed_to_the_project(environ, tmp_path):
         "UV_DEFAULT_INDEX": "https://HERE.example/simple",
         "UV_FIND_LINKS": "https://links.example",
     }
-    assert read_sources(None, environ | mine, folder).folder_sources == ()
+    assert read_sources(None, environ | mine, folder).addresses.folder_sources == ()
     other = {"UV_DEFAULT_INDEX": "https://user.example"}
     sources = read_sources(
         "https://mine.example",
@@ -276,11 +278,13 @@ def test_user_sources_are_not_attributed_to_the_project(environ, tmp_path):
         folder,
         configured="https://torch.example/whl",
     )
-    assert [setting.key for setting in sources.folder_sources] == ["find-links"]
-    assert sources.torch_index == "https://mine.example"
+    assert [setting.key for setting in sources.addresses.folder_sources] == [
+        "find-links"
+    ]
+    assert sources.addresses.torch_index == "https://mine.example"
     configured = read_sources(
         None, environ | other, folder, configured="https://torch.example/whl"
-    ).folder_sources
+    ).addresses.folder_sources
     assert str(configured[0]) == (
         f"https://torch.example/whl (from {folder / 'pyproject.toml'}): a source of torch"
     )

@@ -311,8 +311,8 @@ def test_untrusted_folder_must_not_select_a_later_date(read):
 def test_no_index_keeps_the_hosts_of_locked_files(read):
     row = '[[index]]\nurl = "https://a.example/simple"\ndefault = true\n'
     sources = apply_no_index(read(f"no-index = true\n{row}"))
-    assert "https://a.example/simple" in sources.places
-    assert sources.default_index != "https://a.example/simple"
+    assert "https://a.example/simple" in sources.addresses.places
+    assert sources.addresses.default_index != "https://a.example/simple"
 
 
 def test_lock_records_passed_keys_of_the_folder(read):
@@ -359,9 +359,12 @@ def test_folder_only_names_an_index_of_the_user(read, role, own):
     sources = read(
         f'[[index]]\nname = "corp"\nurl = "{address}"\n{role}\n', user, **environ
     )
-    assert (sources.extra_indexes, sources.default_index) == ((address,), None)
-    assert sources.folder_sources == ()
-    recorded = format_recorded_sources(sources.settings)
+    assert (sources.addresses.extra_indexes, sources.addresses.default_index) == (
+        (address,),
+        None,
+    )
+    assert sources.addresses.folder_sources == ()
+    recorded = format_recorded_sources(sources.addresses.settings)
     assert len(recorded) == ("explicit" not in role)
 
 
@@ -389,7 +392,7 @@ def test_options_of_an_index_reach_uv(read):
     [index] = read(row).uv_settings()["index"]
     assert index == {"url": "https://a.example/simple", "ignore-error-codes": [403]}
     sources = read(f'{row}default = true\nname = "a"\n')
-    assert sources.find_options("https://a.example/simple") == {
+    assert sources.addresses.find_options("https://a.example/simple") == {
         "ignore-error-codes": [403]
     }
 
@@ -415,5 +418,5 @@ def test_option_precedes_the_default_index_of_a_file(tmp_path, is_given):
     text = "-i https://corp.example/simple\n"
     file = parse_requirements(text, tmp_path / "requirements.txt")
     sources = sources.add_settings(file.settings, tmp_path)
-    assert (sources.default_index == own) == is_given
-    assert len(sources.folder_sources) == (not is_given)
+    assert (sources.addresses.default_index == own) == is_given
+    assert len(sources.addresses.folder_sources) == (not is_given)

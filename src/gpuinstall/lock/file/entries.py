@@ -86,7 +86,7 @@ class LockGate(Value):
             is_family = package.name in load_catalog().family
             for source in parse_package_source(package, entry, self.folder):
                 location = source.location
-                is_listed = self.sources.has_files_at(location)
+                is_listed = self.sources.addresses.has_files_at(location)
                 if self.wheels and source.kind is SourceKind.WHEEL:
                     sha256 = getattr(entry, "hashes", {}).get("sha256")
                     given = find_given_file(source.filename, sha256, self.wheels)

@@ -30,10 +30,11 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     quote_path,
 )
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import find_locks
-from gpuinstall.lock.request.pyproject import PartContents, ProjectFile
+from gpuinstall.lock.request.pyproject import PartContents, ProjectFile, check_project
 from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
@@ -219,7 +220,7 @@ def read_declaration(
     if isfile(project.path):
         with convert_content_errors(project.path):
             project = ProjectFile.read(project.path, folder, no_sources)
-            project.check()
+            check_project(project)
             if configured:
                 declared = Declaration(listed=project.locate(configured))
             else:
@@ -400,7 +401,7 @@ def read_whole_project(
         UsageError: The file is malformed.
     """
     with convert_content_errors(path):
-        project = ProjectFile.parse(text, path, no_sources)
+        project = ProjectFile(parse_pyproject(text), path, no_sources)
         tools = project.document.get("build-system", {}).get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
@@ -477,7 +478,8 @@ def declare_project(
         written = chain(project.dependencies(), *groups)
         alternatives = project.find_alternatives()
         decided = [one.part for one in chain(*alternatives)]
-        omitted = project.find_parts_with_torch({*parts, *decided})
+        others = [one for one in project.parts if one not in {*parts, *decided}]
+        omitted = project.find_family_parts(others)
         listed = project.locate(written, *parts) | _read_members(project)
     return Declaration(
         listed=listed,
@@ -494,8 +496,8 @@ def declare_project(
 def _check_omitted_groups(names: Iterable[str], project: ProjectFile) -> None:
     """Raise UsageError if the project has no group of such a name."""
     for name in names:
-        if name not in project.group_names:
-            options = [f"--no-group {group}" for group in sorted(project.group_names)]
+        if name not in project.groups:
+            options = [f"--no-group {group}" for group in sorted(project.groups)]
             raise UsageError(
                 "group-unknown",
                 f"{project.path} has no group named {name}",

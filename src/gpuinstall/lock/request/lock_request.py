@@ -100,11 +100,6 @@ class LockRequest(PlanInput):
         return str(Target(self.request.backend, machine.os, machine.arch))
 
     @property
-    def is_glibc_assumed(self) -> bool:
-        """Whether the lock is for a glibc that no machine has reported."""
-        return not self.builds_here
-
-    @property
     def has_programs(self) -> bool:
         """Whether packages that torch does not determine are requested."""
         return not requirement_names(self.request.requirements) <= PAIRED

@@ -31,19 +31,19 @@ from gpuinstall.catalog.listing import (
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.target import Target
+from gpuinstall.sources.addresses import make_export_commands
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.provenance import Effect, is_on_pytorch_host
-from gpuinstall.sources.sources import make_export_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.file.lock import Lock, LockedFile
+    from gpuinstall.sources import Sources
+    from gpuinstall.sources.addresses import Addresses
     from gpuinstall.sources.session import Session
-
-
-MIRROR = "GPUINSTALL_EXTENSION_INDEX"
-"""Environment variable with the URL of a mirror of Astral's index."""
+    from gpuinstall.sources.web import Client
 
 
 class LinkedHosts(Value):
@@ -52,7 +52,13 @@ class LinkedHosts(Value):
     servers: frozenset[str] = frozenset()
 
 
-def check_hosts(lock: Lock, files: Iterable[LockedFile], session: Session) -> None:
+def check_hosts(
+    lock: Lock,
+    files: Iterable[LockedFile],
+    sources: Sources,
+    client: Client,
+    reporter: Reporter,
+) -> None:
     """Raise LockError if locked files are from a host that is not accepted.
 
     An unknown host in a trusted folder is reported instead. PyTorch's packages may only
@@ -61,7 +67,9 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], session: Session) -> No
     Args:
         lock: The lock, for messages and its indexes.
         files: The files to check, cached or not.
-        session: The configured sources and their clients.
+        sources: The sources, with the default index.
+        client: The HTTP client.
+        reporter: Reports unknown hosts in a trusted folder.
     """
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
@@ -70,18 +78,19 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], session: Session) -> No
         label = Target.parse(lock.target).backend
     backend = known_backend(label)
     tag = backend.tag if backend else label
-    indexes = (session.sources.torch_index, session.find_default_index() or "")
-    trusts_folder = session.sources.policy.trusts_folder
-    for host, packages in find_unknown_hosts(files, tag, session, torch).items():
+    indexes = sources.addresses.torch_index, sources.addresses.default_index or ""
+    trusts_folder = sources.policy.trusts_folder
+    unknown = find_unknown_hosts(files, tag, sources, client, torch)
+    for host, packages in unknown.items():
         refused = packages
         if trusts_folder:
-            is_known = not any(map(session.client.unreachable, indexes))
+            is_known = not any(map(client.unreachable, indexes))
             family = load_catalog().family if is_known else ()
             refused = [name for name in packages if name in family]
         if refused:
             raise _create_host_error(lock, host, refused, trusts_folder=trusts_folder)
         role = ": the source of torch" if "torch" in packages else ""
-        session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
+        reporter.notice("Index", f"{host} (from {lock.name}){role}")
 
 
 def _create_host_error(
@@ -123,7 +132,11 @@ def add_locked_builds(
         for build in _find_unknown_builds(file, catalog):
             catalog = catalog.with_kind(build.backend.kind)
             # Send requests only to the configured sources.
-            if not find_unknown_hosts([file], build.backend.tag, open_session()):
+            session = open_session()
+            sources = session.find_listed_sources()
+            if not find_unknown_hosts(
+                [file], build.backend.tag, sources, session.client
+            ):
                 unknown.append(build)
     if not unknown:
         return catalog
@@ -155,7 +168,8 @@ def _find_unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
 def find_unknown_hosts(
     files: Iterable[LockedFile],
     backend: str,
-    session: Session,
+    sources: Sources,
+    client: Client,
     torch: str = "",
 ) -> dict[str, list[str]]:
     """Return packages from hosts that no source or page links to, by host.
@@ -166,17 +180,16 @@ def find_unknown_hosts(
     Args:
         files: The files.
         backend: The tag of torch's backend.
-        session: The configured sources and their clients.
+        sources: The sources, with the default index.
+        client: The HTTP client.
         torch: The version of torch, which selects pages of extensions.
     """
-    sources = session.find_listed_sources()
-    indexes = sources.places
-    cache = JsonCache(session.client.hashes.folder.with_name("hosts"), LinkedHosts)
-    mirror = session.environment.get(MIRROR, "")
-    extensions = (*sources.list_addresses(Effect.EXTENSIONS), mirror)
-    configured = "\n".join((*sorted(indexes), *extensions))
+    addresses = sources.addresses
+    cache = JsonCache(client.hashes.folder.with_name("hosts"), LinkedHosts)
+    extensions = *addresses.list_addresses(Effect.EXTENSIONS), addresses.mirror
+    configured = "\n".join((*sorted(addresses.places), *extensions))
     recorded = cache.get(configured) or LinkedHosts()
-    known = _find_servers(indexes) | recorded.servers
+    known = _find_servers(addresses.places) | recorded.servers
     unknown = defaultdict[str, dict[str, str]](dict)
     for file in files:
         location = Location.parse(file.url)
@@ -192,9 +205,8 @@ def find_unknown_hosts(
     for server, packages in unknown.items():
         package = min(packages, key=_rank_package)
         os = "windows" if "-win" in packages[package] else "linux"
-        for address in _read_listed_urls(
-            package, TorchKey(minor, backend, os), session
-        ):
+        key = TorchKey(minor, backend, os)
+        for address in _read_listed_urls(package, key, sources, client):
             linked |= _find_servers([address])
             if server in linked:
                 break
@@ -203,22 +215,26 @@ def find_unknown_hosts(
     return {host: [*names] for host, names in unknown.items() if host not in linked}
 
 
-def report_linked_hosts(files: Iterable[LockedFile], session: Session) -> None:
+def report_linked_hosts(
+    files: Iterable[LockedFile],
+    addresses: Addresses,
+    client: Client,
+    reporter: Reporter,
+) -> None:
     """Report hosts to which only the pages of a folder's index link."""
-    sources = session.find_listed_sources()
-    chosen = {one.value: one for one in sources.folder_sources}
-    known = _find_servers(sources.places)
+    chosen = {one.value: one for one in addresses.folder_sources}
+    known = _find_servers(addresses.places)
     hosts = {Location.parse(file.url).server: file.package for file in files}
     for host, package in hosts.items():
-        indexes = sources.find_indexes(package)
+        indexes = addresses.find_indexes(package)
         if host in known or chosen.keys().isdisjoint(indexes):
             continue
         index = ""
         with suppress(InstallationError):
-            pages = (one for one in indexes if session.client.page(f"{one}/{package}/"))
+            pages = (one for one in indexes if client.page(f"{one}/{package}/"))
             index = next(pages, "")
         if index in chosen:
-            session.reporter.notice(
+            reporter.notice(
                 "Index", f"{host} (linked by {index} from {chosen[index].file})"
             )
 
@@ -233,7 +249,8 @@ def _rank_package(package: str) -> int:
 def _read_listed_urls(
     package: str,
     torch: TorchKey,
-    session: Session,
+    sources: Sources,
+    client: Client,
 ) -> Iterator[str | None]:
     """Yield the URLs on the pages of a package.
 
@@ -242,23 +259,25 @@ def _read_listed_urls(
     Args:
         package: The package.
         torch: The torch of the lock, which selects pages.
-        session: The sources and their clients.
+        sources: The sources, with the default index.
+        client: The HTTP client.
     """
-    sources = replace(session.sources, default_index=None)
-    client = session.client
+    own = sources.with_default_index(None)
     # Other indexes receive no names from torch's index, and torch's index no others.
     tags = [torch.backend] if load_catalog().is_tied(package) else []
     with suppress(InstallationError):
-        for wheel in read_listing(sources, client, tags, [package]).wheels:
+        for wheel in read_listing(own, client, tags, [package]).wheels:
             yield wheel.url
     if package in load_extensions().rows:
-        extension = find_extension(package, session)
+        extension = find_extension(package, sources.addresses)
         yield from (source.url for source in extension.sources)
         with suppress(InstallationError):
-            listing = list_files(extension, [torch], session.sources, client)
+            listing = list_files(extension, [torch], own, client)
             yield from (file.wheel.url for file in listing.files)
         return
-    page = session.find_page_if_reachable(package)
+    page = None
+    with suppress(InstallationError):
+        page = client.find_page(package, sources.addresses.find_indexes(package))
     for file in parse_files(page) if page else ():
         yield file.url
 
@@ -267,10 +286,10 @@ def _find_servers(addresses: Iterable[str | None]) -> set[str]:
     return {Location.parse(address).server for address in addresses if address}
 
 
-def find_extension(name: str, session: Session) -> Extension:
+def find_extension(name: str, addresses: Addresses) -> Extension:
     """Return an extension with the user's sources added."""
     row = load_extensions().rows[name]
-    mirror = session.environment.get(MIRROR)
+    mirror = addresses.mirror
     sources = []
     for source in row.sources:
         address = source.url
@@ -279,6 +298,6 @@ def find_extension(name: str, session: Session) -> Extension:
         sources.append(replace(source, url=address))
     sources += [
         ExtensionSource(NAMED, rank=4, url=address)
-        for address in session.sources.list_addresses(Effect.EXTENSIONS)
+        for address in addresses.list_addresses(Effect.EXTENSIONS)
     ]
     return replace(row, sources=tuple(sources))

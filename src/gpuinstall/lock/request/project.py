@@ -195,13 +195,7 @@ def _find_projects(
         if not is_read or key in seen:
             continue
         seen.add(key)
-        texts: ArchiveTexts = ()
-        if remote and not is_local:
-            texts = remote.read(source)
-        elif isfile(place):
-            texts = read_archive(place)
-        elif isfile(place / PROJECT):
-            texts = [(PROJECT, read_requirements_text(place / PROJECT, place))]
+        texts = _read_texts(source, place, None if is_local else remote)
         is_selected = is_local and requirement.origin != COMMAND_LINE
         is_outside = is_selected and not is_inside(place, folder)
         with hide_linked_text(place, is_outside=is_outside):
@@ -218,6 +212,19 @@ def _find_projects(
             nested = [*_find_projects(further, place, seen, no_sources, remote)]
         yield place, listed
         yield from nested
+
+
+def _read_texts(
+    source: PackageSource, place: Path, remote: RemoteArchives | None
+) -> ArchiveTexts:
+    """Return the files of a project or an archive."""
+    if remote:
+        return remote.read(source)
+    if isfile(place):
+        return read_archive(place)
+    if isfile(place / PROJECT):
+        return [(PROJECT, read_requirements_text(place / PROJECT, place))]
+    return ()
 
 
 def _parse_files(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from functools import cache, cached_property
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,6 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from packaging.dependency_groups import DependencyGroupResolver
 
 _KINDS = {word: row.kind for row in BACKEND_ROWS for word in (row.kind, *row.extras)}
 """The kind of backend that a word in the name of an extra selects."""
@@ -100,17 +100,6 @@ class ProjectFile(Value):
     """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
 
     @classmethod
-    def parse(
-        cls, text: str, path: Path, no_sources: Collection[str] = ()
-    ) -> ProjectFile:
-        """Parse the text of a pyproject.toml.
-
-        Raises:
-            ValueError: The text is malformed.
-        """
-        return cls(parse_pyproject(text), path, no_sources)
-
-    @classmethod
     def read(
         cls, path: Path, folder: Path | None, no_sources: Collection[str] = ()
     ) -> ProjectFile:
@@ -120,26 +109,8 @@ class ProjectFile(Value):
             UsageError: The file cannot be read.
             ValueError: The file is malformed.
         """
-        return cls.parse(read_requirements_text(path, folder), path, no_sources)
-
-    def check(self) -> None:
-        """Raise ValueError if uv rejects the project or a group name."""
-        project = self.project
-        if not project:
-            return
-        from packaging.version import Version
-
-        dynamic = project.get("dynamic", ())
-        for key in dynamic:
-            if key in project:
-                raise ValueError(f"[project] has {key}, and lists it in dynamic")
-        if "version" in project:
-            Version(project["version"])
-        elif "version" not in dynamic:
-            raise ValueError("[project] has no version")
-        _check_names([project.get("name", "")])
-        _check_names(project.get("optional-dependencies", ()))
-        _check_names(self.groups)
+        text = read_requirements_text(path, folder)
+        return cls(parse_pyproject(text), path, no_sources)
 
     @property
     def project(self) -> Table:
@@ -169,12 +140,6 @@ class ProjectFile(Value):
         is_package = is_built and self.poetry.get("package-mode", True)
         return bool(self.uv.get("package", is_package))
 
-    @property
-    def has_built_extras(self) -> bool:
-        """Whether only a build lists the extras, as with setup.py."""
-        is_dynamic = "optional-dependencies" in self.project.get("dynamic", ())
-        return is_dynamic or not (self.project or self.poetry)
-
     def dependencies(self) -> Iterator[Requirement]:
         """Yield the dependencies of the project, or of Poetry's tables."""
         origin = TextOrigin(str(self.path), "[project] dependencies")
@@ -186,9 +151,7 @@ class ProjectFile(Value):
                 for name, entry in read_poetry_entries(self.poetry)
                 if name != "python" and not entry.get("optional")
             )
-        yield from (
-            parse_requirement(expand_hatch_fields(text), origin) for text in texts
-        )
+        yield from _parse_requirements(texts, origin)
 
     @cached_property
     def extras(self) -> dict[str, list[str]]:
@@ -207,46 +170,33 @@ class ProjectFile(Value):
         return texts
 
     @cached_property
-    def groups(self) -> dict[str, list[Any]]:
-        """The entries of each dependency group by its name as written."""
-        groups = {**self.document.get("dependency-groups", {})}
-        further = self.uv.get("dev-dependencies")
-        if further:
-            groups["dev"] = [*groups.get("dev", ()), *further]
+    def groups(self) -> Mapping[str, Sequence[Any]]:
+        """The entries of each dependency group by its normalized name."""
+        groups = defaultdict[str, list[Any]](list)
+        for name, entries in self.document.get("dependency-groups", {}).items():
+            groups[normalize_name(name)] += entries
+        if further := self.uv.get("dev-dependencies"):
+            groups["dev"] += further
         # Poetry installs the other groups by default.
         of_poetry = self.poetry.get("group", {})
-        spellings = {normalize_name(name): name for name in groups}
         for name, group in of_poetry.items():
             if group.get("optional"):
                 rows = read_poetry_groups(of_poetry, [name])
-                texts = [convert_poetry_entry(one, entry) for one, entry in rows]
-                same = spellings.get(normalize_name(name), name)
-                groups[same] = [*groups.get(same, ()), *texts]
-        return groups
-
-    @cached_property
-    def _group_resolver(self) -> DependencyGroupResolver:
-        from packaging.dependency_groups import DependencyGroupResolver
-
-        return DependencyGroupResolver(self.groups)
-
-    @cached_property
-    def group_names(self) -> frozenset[str]:
-        """The normalized names of the groups."""
-        return frozenset(map(normalize_name, self.groups))
+                groups[normalize_name(name)] += starmap(convert_poetry_entry, rows)
+        return dict(groups)
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The extras, and the groups in alphabetical order."""
         extras = (Part("extra", name) for name in self.extras)
-        groups = (Part("group", name) for name in sorted(self.group_names))
+        groups = (Part("group", name) for name in sorted(self.groups))
         return (*extras, *groups)
 
     def find_default_groups(self) -> tuple[Part, ...]:
         """Return the groups that uv installs by default."""
         names = self.uv.get("default-groups")
         if names is None:
-            names = ["dev"] if "dev" in self.group_names else []
+            names = ["dev"] if "dev" in self.groups else []
         elif names == "all":
             names = list(self.groups)
         parts = (
@@ -272,45 +222,24 @@ class ProjectFile(Value):
         Raises:
             UsageError: The project has no such extra or group.
         """
+        texts: Iterable[str] | None = None
         if part.kind == "extra":
             key = "[project.optional-dependencies]"
-            texts: Iterable[str] | None = self.extras.get(part.name)
+            texts = self.extras.get(part.name)
+            is_dynamic = "optional-dependencies" in self.project.get("dynamic", ())
+            is_built = is_dynamic or not (self.project or self.poetry)
+            # Only a build lists the extras, as with setup.py.
+            if texts is None and is_built:
+                folder = quote_path(str(self.path.parent))
+                texts = [f"-e {folder}[{part.name}]"]
         else:
             key = "[dependency-groups]"
-            texts = self._group_requirements(part.name)
-        origin = TextOrigin(str(self.path), f"{key} {part.name}")
-        if texts is None and part.kind == "extra" and self.has_built_extras:
-            folder = quote_path(str(self.path.parent))
-            texts = [f"-e {folder}[{part.name}]"]
+            if part.name in self.groups:
+                texts = _expand_group(self.groups, part.name, set())
         if texts is None:
-            raise self._unknown_part_error(part, where)
-        yield from (
-            parse_requirement(expand_hatch_fields(text), origin) for text in texts
-        )
-
-    def _group_requirements(self, name: str) -> list[str] | None:
-        """Return the requirements of a group, or None if it does not exist."""
-        from packaging.errors import ExceptionGroup
-
-        if name not in self.group_names:
-            return None
-        try:
-            return [*_expand_group(self._group_resolver, name, set())]
-        except ExceptionGroup as error:
-            reasons = (" ".join(str(one).split()) for one in error.exceptions)
-            raise ValueError(
-                f"[dependency-groups] {name}: {'; '.join(reasons)}"
-            ) from None
-
-    def _unknown_part_error(self, part: Part, where: str) -> UsageError:
-        """Return the error of an unknown extra or group."""
-        same = [one for one in self.parts if one.name == part.name]
-        options = same or [one for one in self.parts if one.kind == part.kind]
-        hint = f"Use {' or '.join(sorted(map(str, options)))}" if options else None
-        message = f"{self.path} has no {part.kind} named {part.name}"
-        if where:
-            message += f", which {where} selects"
-        return UsageError(f"{part.kind}-unknown", message, hint=hint)
+            raise _create_unknown_error(self, part, where)
+        origin = TextOrigin(str(self.path), f"{key} {part.name}")
+        yield from _parse_requirements(texts, origin)
 
     def expand_own_extras(
         self, requirements: Iterable[Requirement], seen: set[str]
@@ -351,32 +280,19 @@ class ProjectFile(Value):
             Each set of ``[tool.uv] conflicts``, without extras and groups that require
             no torch-family package.
         """
-        located = cache(self._add_sources)
+
+        @cache
+        def locate(part: Part) -> PartContents:
+            return PartContents(part, self.locate(self.requirements(part), part))
+
         alternatives = []
         for one in self.find_conflicts():
-            members = [member.part for member in self._find_parts_with_family(one)]
+            members = [member.part for member in self.find_family_parts(one)]
             if members:
-                alternatives.append(tuple(map(located, members)))
+                alternatives.append(tuple(map(locate, members)))
         return tuple(alternatives)
 
-    def _add_sources(self, part: Part) -> PartContents:
-        return PartContents(part, self.locate(self.requirements(part), part))
-
-    def find_parts_with_torch(
-        self, excluded: Collection[Part]
-    ) -> tuple[PartContents, ...]:
-        """Return the extras and groups with torch-family packages.
-
-        Args:
-            excluded: Extras and groups to omit.
-        """
-        return self._find_parts_with_family(
-            part for part in self.parts if part not in excluded
-        )
-
-    def _find_parts_with_family(
-        self, parts: Iterable[Part]
-    ) -> tuple[PartContents, ...]:
+    def find_family_parts(self, parts: Iterable[Part]) -> tuple[PartContents, ...]:
         """Return the extras and groups with torch-family packages.
 
         Raises:
@@ -425,30 +341,47 @@ class ProjectFile(Value):
         )
 
 
+def _parse_requirements(
+    texts: Iterable[str], origin: TextOrigin
+) -> Iterator[Requirement]:
+    return (parse_requirement(expand_hatch_fields(text), origin) for text in texts)
+
+
+def _create_unknown_error(project: ProjectFile, part: Part, where: str) -> UsageError:
+    """Return the error of an unknown extra or group."""
+    same = [one for one in project.parts if one.name == part.name]
+    options = same or [one for one in project.parts if one.kind == part.kind]
+    hint = f"Use {' or '.join(sorted(map(str, options)))}" if options else None
+    message = f"{project.path} has no {part.kind} named {part.name}"
+    if where:
+        message += f", which {where} selects"
+    return UsageError(f"{part.kind}-unknown", message, hint=hint)
+
+
 def _expand_group(
-    resolver: DependencyGroupResolver, group: str, seen: set[str]
+    groups: Mapping[str, Sequence[Any]], name: str, seen: set[str]
 ) -> Iterator[str]:
     """Yield the requirements of a group and of its included groups.
 
-    packaging expands a group once per inclusion, so a crafted file may take
-    forever.
-
     Args:
-        resolver: The groups.
-        group: The name of the group.
+        groups: The groups by normalized name.
+        name: The name of the group.
         seen: The groups read so far, which are skipped. New ones are added.
-    """
-    from packaging.requirements import Requirement as StandardRequirement
 
-    name = normalize_name(group)
-    if name in seen:
-        return
+    Raises:
+        ValueError: An included group does not exist.
+    """
     seen.add(name)
-    for item in resolver.lookup(name):
-        if isinstance(item, StandardRequirement):
-            yield str(item)
-        else:
-            yield from _expand_group(resolver, item.include_group, seen)
+    for item in groups[name]:
+        if isinstance(item, str):
+            yield item
+            continue
+        included = normalize_name(item["include-group"])
+        if included not in groups:
+            key = f"[dependency-groups] {name}"
+            raise ValueError(f"{key}: group {included} does not exist")
+        if included not in seen:
+            yield from _expand_group(groups, included, seen)
 
 
 def _locate_requirement(
@@ -483,6 +416,26 @@ def _locate_requirement(
     unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
     text = _add_marker(unlocated, join_markers(*others))
     yield parse_requirement(text, requirement.origin)
+
+
+def check_project(file: ProjectFile) -> None:
+    """Raise ValueError if uv rejects the project or a group name."""
+    project = file.project
+    if not project:
+        return
+    from packaging.version import Version
+
+    dynamic = project.get("dynamic", ())
+    for key in dynamic:
+        if key in project:
+            raise ValueError(f"[project] has {key}, and lists it in dynamic")
+    if "version" in project:
+        Version(project["version"])
+    elif "version" not in dynamic:
+        raise ValueError("[project] has no version")
+    _check_names([project.get("name", "")])
+    _check_names(project.get("optional-dependencies", ()))
+    _check_names(file.document.get("dependency-groups", ()))
 
 
 def _check_names(names: Iterable[str]) -> None:

@@ -217,7 +217,7 @@ def _find_limits(package: str, version: Version, found: Found) -> list[str]:
 def _explain_glibc(requires: str, glibc: str, question: Question) -> Reason:
     """Return the reason for an older release because of the target's glibc."""
     lock_request = question.lock_request
-    if not lock_request.is_glibc_assumed:
+    if lock_request.builds_here:
         system = f"this system has glibc {lock_request.machine.glibc}"
         return Reason(PROGRAM_HELD_BACK, f"{requires}; {system}")
     assumed = f"the lock assumes glibc {question.target.glibc}"

@@ -50,6 +50,7 @@ from gpuinstall.lock.uv.builds import (
     load_known_builds,
     needs_older_torch,
 )
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.compatibility import BuildVerdict, can_load_with
 from gpuinstall.wheels.inspector import Context, Inspector
@@ -370,7 +371,7 @@ def create_questions_with_files(
         NoBuildError: No torch version has a file of each extension, and an extension
             cannot be built.
     """
-    requested = _find_requested_extensions(questions[0], session)
+    requested = _find_requested_extensions(questions[0], session.sources.addresses)
     extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
@@ -476,13 +477,13 @@ def _select_file(
 
 def _find_requested_extensions(
     question: Question,
-    session: Session,
+    addresses: Addresses,
 ) -> Iterator[tuple[Extension, Requirement]]:
     """Yield the requested extensions with a source of prebuilt files."""
     for requirement in question.requirements:
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
-        extension = find_extension(requirement.name, session)
+        extension = find_extension(requirement.name, addresses)
         systems = {None, question.target.os}
         sources = tuple(one for one in extension.sources if one.os in systems)
         if any(source.url for source in sources):

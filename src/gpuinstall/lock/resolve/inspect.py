@@ -320,7 +320,7 @@ def _find_prebuilt(
     question = lane.question.with_builds([answer.build])
     files = dict[str, tuple[Wheel, ...]]()
     for name in sorted(load_extensions().rows.keys() & find_sdists(answer)):
-        row = find_extension(name, lane.session)
+        row = find_extension(name, lane.session.sources.addresses)
         fit = choose_prebuilt(row, question, lane.session, Requirement.of(name)).fit
         if fit and name not in known.files and name not in question.files:
             files[name] = (fit.wheel,)

@@ -28,10 +28,12 @@ class Lane:
     """A question for one target. Each of its pages and wheels is read once."""
 
     def __init__(self, question: Question, session: Session) -> None:
-        sources = session.sources.filter_by_markers(question.markers)
+        addresses = session.sources.addresses.filter_by_markers(question.markers)
+        sources = replace(session.sources, addresses=addresses)
         links = find_family_links(sources, session.client, question.catalog.family)
+        addresses = replace(addresses, family_links=links)
         self.question = question
-        self.session = replace(session, sources=replace(sources, family_links=links))
+        self.session = replace(session, sources=replace(sources, addresses=addresses))
         self.pages = TorchPages(question, self.session)
         self.reader = make_reader(self.session)
         self.releases = Releases(self.pages, self.session, self.reader)
@@ -59,13 +61,13 @@ class Lane:
         requested = [*filter(one.is_applicable, one.requirements)]
         limits = [*filter(one.is_applicable, (*one.constraints, *sources.uv.overrides))]
         for requirement in (*requested, *limits):
-            check_reported(sources, requirement)
+            check_reported(sources.addresses, requirement)
         # Limits add no requirements.
         _ = [*find(limits)]
         nested = tuple(dict.fromkeys(find(requested)))
         by_name = {one.name for one in requested if not one.url}
         by_name -= requirement_names(nested)
-        check_required_urls(dict.fromkeys(by_name, ()), sources)
+        check_required_urls(dict.fromkeys(by_name, ()), sources.addresses)
         return nested
 
     def find_allowed_builds(self, wheel: Wheel) -> frozenset[str]:

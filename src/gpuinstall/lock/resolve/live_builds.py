@@ -50,7 +50,7 @@ def add_live_builds(
     for request in requests:
         live.append(add_listed_builds(request, session, reporter))
         reporter = Reporter()
-    silent = session.client.unreachable(session.sources.torch_index)
+    silent = session.client.unreachable(session.sources.addresses.torch_index)
     if silent and not unreachable:
         for text in dict.fromkeys(
             _find_unavailable_builds(requests, live, silent.host)
@@ -96,8 +96,8 @@ def _read_first_pages(request: LockRequest, session: Session) -> None:
     if sources.uv.selects_latest:
         names = requirement_names(one for one in needed.programs if not one.url)
         reads += [partial(session.find_page_if_reachable, name) for name in names]
-    if is_http_url(sources.torch_index):
-        place = f"{sources.torch_index}/{plan.choice.build.backend.tag}"
+    if is_http_url(sources.addresses.torch_index):
+        place = f"{sources.addresses.torch_index}/{plan.choice.build.backend.tag}"
         names = needed.requested & request.catalog.family
         if request.machine.os == "linux":
             names |= {"triton"}
@@ -125,7 +125,7 @@ def _check_default_index(session: Session) -> UnreachableError | None:
         session.client.page(f"{address}/torch/")
     except UnreachableError as error:
         hints = [*error.fixes, network_hint()]
-        if not session.sources.default_index:
+        if not session.sources.addresses.default_index:
             hints.append("Set UV_DEFAULT_INDEX if you use a mirror")
         error.fixes = tuple(dict.fromkeys(hints))
         return error

@@ -134,7 +134,9 @@ def _resolve_with_live_builds(
     outcome = _resolve_first(live, pythons, session, requests) or outcome
     if not isinstance(outcome, Conflict):
         return outcome
-    report_linked_hosts(_find_listed_files(live, session), session)
+    addresses = session.find_listed_sources().addresses
+    files = _find_listed_files(live, session)
+    report_linked_hosts(files, addresses, session.client, session.reporter)
     from gpuinstall.lock.resolve import relax
 
     if not live[0].request.relax:
@@ -152,10 +154,12 @@ def _resolve_with_locked_torch(
     """
     locks, sources = previous.locks, session.sources
     # Locked files have no upload date.
-    is_dated = sources.find_links or sources.uv.exclude_newer
+    is_dated = sources.addresses.find_links or sources.uv.exclude_newer
     if is_dated or previous.may_move_torch(requests[0]):
         return []
-    all_kept = [keep_torch(one, locks, sources.torch_index) for one in requests]
+    all_kept = [
+        keep_torch(one, locks, sources.addresses.torch_index) for one in requests
+    ]
     kept = [one for one in all_kept if one]
     if len(kept) < len(requests):
         return []
@@ -264,7 +268,7 @@ def resolve_alternative(
     else:
         if not isinstance(outcome, Conflict):
             return _check_buildable(outcome, session)
-        silence = session.client.unreachable(session.sources.torch_index)
+        silence = session.client.unreachable(session.sources.addresses.torch_index)
     if silence is None:
         return outcome
     return _explain_with_silence(outcome.error, silence, usual or requests, session)
@@ -354,7 +358,7 @@ def _check_locked_torch(
 
     Another source may have only a much older torch, so the lock is not changed.
     """
-    index = session.sources.torch_index
+    index = session.sources.addresses.torch_index
     builds = [
         build
         for request in requests
@@ -406,7 +410,7 @@ def _find_outdated(
 
 def _find_listed_files(requests: Requests, session: Session) -> Iterator[LockedFile]:
     """Yield the files of requested packages if a folder selects an index."""
-    if session.sources.folder_sources:
+    if session.sources.addresses.folder_sources:
         for one in chain.from_iterable(each.request.requirements for each in requests):
             page = None if one.url else session.find_page_if_reachable(one.name)
             for file in parse_files(page) if page else ():
@@ -453,7 +457,8 @@ def _report_sources(
         reported: Releases whose builds were reported before.
         session: The HTTP clients and caches.
     """
-    own = session.sources.own_indexes
+    addresses = session.find_listed_sources().addresses
+    own = addresses.own_indexes
     packages = defaultdict[str, dict[str, None]](dict)
     for resolution in resolutions:
         for package in resolution.packages:
@@ -471,7 +476,8 @@ def _report_sources(
             "Index", f"{index} (from {origin}): the source of {join_names([*names])}"
         )
     for resolution in resolutions:
-        report_linked_hosts(list_locked_files(resolution.packages), session)
+        files = list_locked_files(resolution.packages)
+        report_linked_hosts(files, addresses, session.client, session.reporter)
         builds = find_source_builds(resolution.packages)
         new = [one for one in builds if (one.package, one.version) not in reported]
         report_builds(new, _create_build_context(resolution, session), session.reporter)

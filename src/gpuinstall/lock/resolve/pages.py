@@ -104,7 +104,7 @@ class TorchPages:
             *requirement_names(named),
             *question.preferences,
         }
-        needed.update(sources.package_indexes)
+        needed.update(sources.addresses.package_indexes)
         if question.target.os == "linux" or self._is_for_cpu:
             needed.add("triton")
         return needed
@@ -113,14 +113,17 @@ class TorchPages:
         """Return the packages that a source of torch may list."""
         sources = self.session.sources
         # If there is an extra index, uv would query it before the default index.
-        if not self.has_own_source and not sources.has_further_indexes:
+        if not self.has_own_source and not sources.addresses.has_further_indexes:
             return frozenset()
         family = self.question.catalog.family
         if self._kept:
             names = {wheel.package for wheel in self._kept}
             return family.union(self.listed(), names).difference(self._extensions)
         # Some mirrors list only some of their packages on the root page.
-        if {"torch", "torchvision"} <= self.listed() and not sources.find_links:
+        if {
+            "torch",
+            "torchvision",
+        } <= self.listed() and not sources.addresses.find_links:
             # GPU builds require Triton. For CPU builds, the default index has Triton.
             family &= self.listed() | self.question.requested | {"triton"}
         return family.union(self.listed()).difference(self._extensions)
@@ -140,8 +143,9 @@ class TorchPages:
         session = self.session
         catalog = self.question.catalog
         # If torch is kept, an old list is enough.
+        index = session.sources.addresses.torch_index
         names = read_index_names(
-            session.sources, session.client, backend, is_optional=bool(self._kept)
+            index, session.client, backend, is_optional=bool(self._kept)
         )
         unknown = names - catalog.family
         for pattern in catalog.copied:
@@ -169,7 +173,8 @@ class TorchPages:
                 raise InstallationError("torch-kept", f"{name} is not locked")
             return kept
         if name not in self.question.catalog.family:
-            is_own = partial(hosts_package, sources, session.client, name)
+            index = sources.addresses.torch_index
+            is_own = partial(hosts_package, index, session.client, name)
             return self._read_wheels(name) if any(map(is_own, self.backends)) else None
         listed = self._read_wheels(name)
         is_requested = name in self.question.requested - {"torch"}
@@ -178,7 +183,7 @@ class TorchPages:
         if listed or name in self.listed() or not is_program:
             return listed
         # uv would query the extra indexes first.
-        if sources.extra_indexes:
+        if sources.addresses.extra_indexes:
             return read_default_wheels(sources, session.client, name)
         return None
 
@@ -191,7 +196,7 @@ class TorchPages:
         session = self.session
         sources = self.session.sources
         pages = {}
-        for name in sources.package_indexes.keys() - self.names():
+        for name in sources.addresses.package_indexes.keys() - self.names():
             is_requested = name in self.question.requested
             ask = session.find_page if is_requested else session.find_page_if_reachable
             page = ask(name)

@@ -210,7 +210,7 @@ def _create_glibc_conflict(
     question = refused.question
     message = f"{package} has no wheel for glibc {question.target.glibc}"
     hint: Hint = f"Use a distribution or a container with glibc {wheel.glibc} or newer"
-    if question.lock_request.is_glibc_assumed:
+    if not question.lock_request.builds_here:
         message += ", which the lock assumes"
         hint = make_change("--glibc", wheel.glibc)
     why = f"{wheel} requires glibc {wheel.glibc}"

@@ -192,13 +192,16 @@ def read_remote_archive(source: PackageSource, session: Session) -> ArchiveTexts
         texts: ArchiveTexts = ()
         # uv reports a file that its server does not send.
         with suppress(InstallationError):
-            texts = _open_remote_archive(url, session)
+            texts = _open_remote_archive(
+                url, session.client, session.reporter, session.scratch
+            )
         session.texts[url] = [*texts]
     return session.texts[url]
 
 
-def _open_remote_archive(url: str, session: Session) -> ArchiveTexts:
-    client = session.client
+def _open_remote_archive(
+    url: str, client: Client, reporter: Reporter, folder: Path
+) -> ArchiveTexts:
     if is_wheel(urlsplit(url).path):
         # Some servers do not support range requests.
         with suppress(WheelError):
@@ -207,9 +210,8 @@ def _open_remote_archive(url: str, session: Session) -> ArchiveTexts:
             )
             return read_wheel(ranges)
     file = LockedFile("", url)
-    heads = {file: client.head(url)}
-    fetch_missing(heads, client, session.reporter, folder=session.scratch)
-    return read_archive(session.scratch / _store_path(file))
+    fetch_missing({file: client.head(url)}, client, reporter, folder=folder)
+    return read_archive(folder / _store_path(file))
 
 
 def download(
@@ -492,7 +494,7 @@ class LockInstaller(Value):
     def write_private_lock(self, session: Session) -> None:
         """Write the lock file for uv."""
         # With several indexes, uv caches wheels by URL instead.
-        is_only = not session.sources.has_further_indexes
+        is_only = not session.sources.addresses.has_further_indexes
         default = session.find_default_index() if is_only else None
         private = self.create_private_lock(default)
         write_atomically(self.private_lock, private, is_cached=True)

@@ -77,7 +77,7 @@ from gpuinstall.lock.uv.errors import (
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.sources import check_reported
+from gpuinstall.sources.sources import check_build, check_reported
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA_ROWS
 from gpuinstall.sources.web import ALL_PACKAGES, RECENT_S
 
@@ -159,7 +159,7 @@ class ResolverProject(Value):
             is_recent: Whether recent index pages are used without a request.
         """
         for requirement in (*self.requirements, *self.constraints):
-            check_reported(self.sources, requirement)
+            check_reported(self.sources.addresses, requirement)
         self.write_index(folder)
         settings = self.settings(default_index, is_recent=is_recent)
         settings[BUILD_DEPENDENCIES] = self.sources.uv.find_build_requirements(
@@ -195,7 +195,7 @@ class ResolverProject(Value):
         settings = self.sources.uv_settings()
         settings["index"] += self.sources.credentials.uv_indexes()
         if default_index:
-            options = self.sources.find_options(default_index)
+            options = self.sources.addresses.find_options(default_index)
             row = {"url": default_index, "default": True, **options}
             # uv does not refresh an index with this setting.
             recent = {"cache-control": _CACHE_CONTROL} if is_recent else {}
@@ -229,7 +229,7 @@ class ResolverProject(Value):
         # in an unselected group, may be a workspace member, which uv does not find with
         # this setting.
         located = {one.name for one in self.requirements if one.url and one.has_name}
-        return names.union(located, self.sources.required_addresses)
+        return names.union(located, self.sources.addresses.required_addresses)
 
     def write_index(
         self,
@@ -321,7 +321,7 @@ def _suggest_later_build(one: Requirement, sources: Sources) -> Iterator[Advice]
     word = one.written or one.text
     yield make_change(without=(word,), note=f"omits {one.name}")
     # pip does not read uv's sources, and anyone can register the name on another index.
-    if one.url or not (sources.settings or sources.default_index):
+    if one.url or not (sources.addresses.settings or sources.addresses.default_index):
         if one.url and not is_url(one.url):
             # pip requires a path without a name.
             extras = f"[{','.join(one.extras)}]" if one.extras else ""
@@ -563,7 +563,7 @@ class _Resolver:
         # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
             raise create_no_wheel_error(package, self.session.sources.uv)
-        self.session.find_listed_sources().check_build(package, name)
+        check_build(self.session.find_listed_sources(), package, name)
         self.announce(package, name)
         self.add_torch(package, name)
         # Require wheels for its dependencies.
@@ -589,7 +589,9 @@ class _Resolver:
             line = _link_path(located, self.folder)
             done = self.run_on_requirement(line, *words, *_ONLY_WHEELS, code=False)
             if needs_build(done.err):
-                setting = self.session.sources.folder_source_of(requirement.url or "")
+                setting = self.session.sources.addresses.folder_source_of(
+                    requirement.url or ""
+                )
                 if self.only_wheels and setting:
                     place = f"{setting.value} in {setting.file}"
                     raise create_no_wheel_error(place, self.session.sources.uv)

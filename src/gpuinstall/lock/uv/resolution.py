@@ -38,10 +38,10 @@ from gpuinstall.lock.uv.project import Pages
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
+from gpuinstall.sources.addresses import Addresses, links_url
 from gpuinstall.sources.gate import Entry
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.sources import links_url
 from gpuinstall.sources.web import Client
 
 
@@ -133,12 +133,16 @@ def check_sources(
         UsageError: A project file requires another source of a package.
     """
     sources, pages = session.sources, served.pages
-    check_required_urls(find_index_packages(packages), sources)
+    check_required_urls(find_index_packages(packages), sources.addresses)
     report_metadata_urls(packages, sources, session.reporter)
     check_family_wheels(packages, served.family)
     packages = use_page_files(packages, pages)
     check_provenance(list_locked_files(packages), pages)
-    check_indexes(packages, pages, served.backend, session)
+    if not session.sourcing.offline:
+        listed = session.find_listed_sources()
+        check_indexes(
+            packages, pages, served.backend, sources=listed, client=session.client
+        )
     return record_own_indexes(packages, pages, sources=sources, client=session.client)
 
 
@@ -153,15 +157,15 @@ def find_index_packages(packages: Packages) -> dict[str, list[str]]:
 
 def check_required_urls(
     served: Mapping[str, Collection[str]],
-    sources: Sources,
+    addresses: Addresses,
 ) -> None:
     """Raise UsageError if a package with a required URL is from an index.
 
     Args:
         served: The packages from indexes, with the URLs of their files.
-        sources: The sources with the required URLs.
+        addresses: The sources with the required URLs.
     """
-    for name, setting in sorted(sources.required_addresses.items()):
+    for name, setting in sorted(addresses.required_addresses.items()):
         if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",
@@ -186,7 +190,7 @@ def report_metadata_urls(
             continue
         name = package.name
         source = parse_source(address)
-        if source.location in sources.locations:
+        if source.location in sources.addresses.locations:
             continue
         entry = Entry(source, f"{name} from {shorten(redact(address))}")
         sources.policy.check([entry])
@@ -244,7 +248,9 @@ def check_indexes(
     packages: Packages,
     pages: Collection[str],
     backend: str,
-    session: Session,
+    *,
+    sources: Sources,
+    client: Client,
 ) -> None:
     """Raise InstallationError for a file that no configured index lists.
 
@@ -255,15 +261,17 @@ def check_indexes(
         packages: The packages in uv's lock.
         pages: The packages that have their own page.
         backend: The tag of torch's backend.
-        session: The HTTP clients and caches.
+        sources: The sources, with the default index.
+        client: The HTTP client.
     """
-    if session.sourcing.offline or not any(one.is_direct for one in packages):
+    if not any(one.is_direct for one in packages):
         return
     served = find_index_packages(packages).keys() - set(pages)
     files = [file for file in list_locked_files(packages) if file.package in served]
-    for host, strange in find_unknown_hosts(files, backend, session).items():
+    unknown = find_unknown_hosts(files, backend, sources, client)
+    for host, strange in unknown.items():
         # If the index is unreachable, uv used the cached page.
-        if session.client.unreachable(session.find_default_index() or ""):
+        if client.unreachable(sources.addresses.default_index or ""):
             return
         raise InstallationError(
             "wrong-source",
@@ -305,9 +313,9 @@ def record_own_indexes(
         client: The HTTP client.
     """
     # Skip the check without such indexes, because it sends a request per package.
-    if not sources.own_indexes:
+    if not sources.addresses.own_indexes:
         return packages
-    extra = replace(sources, default_index=None)
+    extra = sources.with_default_index(None).addresses
 
     def find_first_index(package: str) -> str | None:
         for index in extra.find_indexes(package):
@@ -329,7 +337,7 @@ def record_own_indexes(
     indexes = dict(zip(names, first_indexes, strict=True))
     return [
         dataclasses.replace(package, index=index)
-        if (index := indexes.get(package.name)) in sources.own_indexes
+        if (index := indexes.get(package.name)) in sources.addresses.own_indexes
         else package
         for package in packages
     ]
@@ -338,22 +346,22 @@ def record_own_indexes(
 def find_requested_hashes(
     requirements: Iterable[Requirement],
     packages: Packages,
-    sources: Sources,
+    addresses: Addresses,
 ) -> dict[str, frozenset[str]]:
     """Return the allowed SHA-256 hashes of packages with a required hash.
 
     Args:
         requirements: The requirements, whose URLs may contain a hash.
         packages: The packages of uv's lock.
-        sources: The sources with the hashes of ``--hash`` options and of other
+        addresses: The sources with the hashes of ``--hash`` options and of other
             tools' locks, which apply only to the locked version.
     """
     requested = dict[str, frozenset[str]]()
     for package in packages:
         name = package.name
-        hashes = sources.hashes.get(name)
+        hashes = addresses.hashes.get(name)
         if hashes is None and not (package.vcs or package.directory):
-            hashes = sources.hashes.get(f"{name}=={package.version}")
+            hashes = addresses.hashes.get(f"{name}=={package.version}")
         if hashes:
             requested[name] = hashes
     for requirement in requirements:
@@ -379,7 +387,8 @@ def keep_requested_files(
     Raises:
         UsageError: No file of a package has an allowed hash.
     """
-    requested = find_requested_hashes(requirements, packages, session.sources)
+    addresses = session.sources.addresses
+    requested = find_requested_hashes(requirements, packages, addresses)
     files = [file for file in list_locked_files(packages) if file.package in requested]
     hashes = find_known_hashes(files, session.client)
     known = {
@@ -387,7 +396,7 @@ def keep_requested_files(
         **fetch_missing(hashes.missing, session.client, session.reporter),
     }
     return [
-        _filter_hashes(package, requested[package.name], known, session.sources)
+        _filter_hashes(package, requested[package.name], known, addresses)
         if package.name in requested
         else package
         for package in packages
@@ -398,7 +407,7 @@ def _filter_hashes(
     package: Package,
     allowed: Collection[str],
     known: Mapping[str, str],
-    sources: Sources,
+    addresses: Addresses,
 ) -> Package:
     """Return a package with only the files that have an allowed hash.
 
@@ -421,7 +430,9 @@ def _filter_hashes(
     name = package.name
     names = {name, f"{name}=={package.version}"}
     places = [
-        one.place for one in sources.list_settings(Effect.HASH) if one.package in names
+        one.place
+        for one in addresses.list_settings(Effect.HASH)
+        if one.package in names
     ]
     place = places[-1] if places else "its URL"
     raise UsageError(

@@ -152,7 +152,7 @@ class Reader(Value):
         wheel = build.unread[0]
 
         def read() -> WheelRow:
-            index = self.sources.default_index
+            index = self.sources.addresses.default_index
             return _torch_row(wheel, self._open(wheel), build, index)
 
         return self._read_cached(wheel, read, build.backend.tag, Depth.PART)
@@ -309,8 +309,8 @@ class Reader(Value):
             return FileRanges(file_path(wheel.url))
         # Redirects between these hosts are allowed.
         own = (
-            self.sources.torch_index,
-            self.sources.default_index or "",
+            self.sources.addresses.torch_index,
+            self.sources.addresses.default_index or "",
             f"https://{OFFICIAL_FILES}",
         )
         hosts = {urlsplit(address).netloc for address in own}

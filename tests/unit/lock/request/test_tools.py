@@ -162,11 +162,13 @@ def obeyed(folder, file, rows):
 def test_package_with_unknown_index_is_rejected(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
-        assert find_unknown_index(sources, lambda: INDEX) is None
+        assert find_unknown_index(sources.addresses, lambda: INDEX) is None
         for key in ("extra-index-url", "index-url"):
             known = naming((key, INDEX), sources=sources)
-            assert find_unknown_index(known, lambda: None) is None
-        error = find_unknown_index(sources, lambda: "https://index.example/simple")
+            assert find_unknown_index(known.addresses, lambda: None) is None
+        error = find_unknown_index(
+            sources.addresses, lambda: "https://index.example/simple"
+        )
         assert f"{file}: package index for ours" in str(error)
         assert INDEX in str(error and error.hint)
 
@@ -177,9 +179,9 @@ def test_package_with_url_never_comes_from_an_index(tmp_path):
     for file, rows in BY_ADDRESS.items():
         for row in rows:
             sources = obeyed(tmp_path, file, row)
-            check_required_urls({"other": frozenset()}, sources)
+            check_required_urls({"other": frozenset()}, sources.addresses)
             with suppress(UsageError):
-                check_required_urls(served, sources)
+                check_required_urls(served, sources.addresses)
                 accepted.append((file, row))
     assert accepted == []
 
@@ -201,7 +203,9 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
     for file, rows in hashes.items():
         sources = obeyed(tmp_path, file, rows)
         held = {
-            version: find_requested_hashes((), packages(ours(version)), sources)
+            version: find_requested_hashes(
+                (), packages(ours(version)), sources.addresses
+            )
             for version in ("1.0", "1.1")
         }
         if digest not in held["1.0"].get("ours", ()) or held["1.1"]:
@@ -212,4 +216,4 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
 def test_uv_lock_directory_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
-    assert find_unknown_index(known, lambda: None) is None
+    assert find_unknown_index(known.addresses, lambda: None) is None

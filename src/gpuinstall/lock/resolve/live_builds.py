@@ -19,8 +19,9 @@ from gpuinstall.lock.resolve.question import create_question
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import list_unselectable_backends
+from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import network_hint
+from gpuinstall.sources.web import Client, network_hint
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import WheelRow
 
@@ -152,7 +153,8 @@ def add_listed_builds(
     Raises:
         InstallationError: A source refuses the request, or its page is malformed.
     """
-    live = _read_listed_builds(request, session, reporter)
+    sources = session.find_listed_sources()
+    live = _read_listed_builds(request, sources, session.client, reporter)
     reader = make_reader(session, reporter)
     unread = [build for build in live.catalog.builds if build.unread]
     if unread:
@@ -168,7 +170,7 @@ def add_listed_builds(
 
 
 def _read_listed_builds(
-    request: LockRequest, session: Session, reporter: Reporter
+    request: LockRequest, sources: Sources, client: Client, reporter: Reporter
 ) -> LockRequest:
     """Return a request with the builds that the sources list, uninspected."""
     backend = known_backend(request.request.backend)
@@ -185,8 +187,8 @@ def _read_listed_builds(
         replace(catalog, builds=tuple(shipped)),
         request.machine,
         request.request,
-        sources=session.find_listed_sources(),
-        client=session.client,
+        sources=sources,
+        client=client,
     )
     excluded = list_unselectable_backends(request.outcome, rules)
     live = replace(request, catalog=read(reporter, excluded=excluded))

@@ -7,8 +7,9 @@ Python, and with ``--relax`` fewer pins.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -64,9 +65,10 @@ from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.python import get_minor_version
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE_HINT
+from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE_HINT, Page
 
 PYTHONS = 2
 """Maximum number of other Python versions to try."""
@@ -125,24 +127,26 @@ def _resolve_with_live_builds(
         raise create_resolution_error(unreachable, requests)
     _check_locked_torch(live, previous.locks, session)
     locked = [*previous.create_alternatives(live)]
-    outcome = _resolve_first(live, locked, session, requests)
+    resolve = partial(resolve_alternative, session=session)
+    with_usual = partial(resolve, usual=requests)
+    outcome = _resolve_first(live, locked, with_usual)
     if not isinstance(outcome, Conflict):
         return outcome
     # The last alternative keeps the fewest versions, so the request itself conflicts.
     error = outcome.error
     pythons = _list_other_pythons(live, locked[-1], error)
-    outcome = _resolve_first(live, pythons, session, requests) or outcome
+    outcome = _resolve_first(live, pythons, with_usual) or outcome
     if not isinstance(outcome, Conflict):
         return outcome
     addresses = session.find_listed_sources().addresses
-    files = _find_listed_files(live, session)
+    files = _find_listed_files(live, addresses, session.find_page_if_reachable)
     report_linked_hosts(files, addresses, session.client, session.reporter)
     from gpuinstall.lock.resolve import relax
 
     if not live[0].request.relax:
         relax.suggest_running_targets(live, error)
         raise error
-    return relax.resolve_relaxed(live, error, session, resolve_alternative)
+    return relax.resolve_relaxed(live, error, resolve, session.folder)
 
 
 def _resolve_with_locked_torch(
@@ -169,7 +173,8 @@ def _resolve_with_locked_torch(
     with suppress(GpuInstallError):
         alternatives = previous.create_alternatives(live)
         strict = [replace(one, kept=wheels) for one in alternatives]
-        outcome = _resolve_first(live, strict, session, live)
+        resolve = partial(resolve_alternative, session=session)
+        outcome = _resolve_first(live, strict, resolve)
     if isinstance(outcome, Conflict):
         return []
     known = {file.url for lock in locks for file in lock.files}
@@ -184,8 +189,7 @@ def _resolve_with_locked_torch(
 def _resolve_first(
     requests: Requests,
     alternatives: Iterable[Alternative],
-    session: Session,
-    usual: Requests,
+    resolve: Callable[[Requests, Alternative], Resolutions | Conflict],
 ) -> Resolutions | Conflict:
     """Resolve the first possible alternative.
 
@@ -199,7 +203,7 @@ def _resolve_first(
     silence = None
     for alternative in alternatives:
         try:
-            outcome = resolve_alternative(requests, alternative, session, usual=usual)
+            outcome = resolve(requests, alternative)
         except InstallationError as error:
             if error.code != "unreachable":
                 raise
@@ -271,14 +275,19 @@ def resolve_alternative(
         silence = session.client.unreachable(session.sources.addresses.torch_index)
     if silence is None:
         return outcome
-    return _explain_with_silence(outcome.error, silence, usual or requests, session)
+    # Without a network, the builds in the cache are no fact.
+    is_online = not session.sourcing.offline
+    return _explain_with_silence(
+        outcome.error, silence, usual or requests, is_online=is_online
+    )
 
 
 def _explain_with_silence(
     conflict: GpuInstallError,
     silence: InstallationError,
     requests: Requests,
-    session: Session,
+    *,
+    is_online: bool,
 ) -> Conflict:
     """Return the conflict if an unreachable index is not its cause.
 
@@ -286,13 +295,11 @@ def _explain_with_silence(
         conflict: The conflict, or the error of the index.
         silence: The error of the index.
         requests: The requests, with all builds of the catalog if possible.
-        session: The clients of the run, which may be offline.
+        is_online: Whether the sources were asked.
 
     Raises:
         InstallationError: The index may have the missing build.
     """
-    # Without a network, the builds in the cache are no fact.
-    is_online = not session.sourcing.offline
     is_by_fact = is_online and _is_decided_by_fact(conflict.code, requests)
     names = find_mentioned_names(conflict.sentence, requests[0].catalog.family)
     if not names and not is_by_fact and conflict is not silence:
@@ -408,11 +415,13 @@ def _find_outdated(
         yield from (locate_requirement(one, folder).text for one in built)
 
 
-def _find_listed_files(requests: Requests, session: Session) -> Iterator[LockedFile]:
+def _find_listed_files(
+    requests: Requests, addresses: Addresses, find_page: Callable[[str], Page | None]
+) -> Iterator[LockedFile]:
     """Yield the files of requested packages if a folder selects an index."""
-    if session.sources.addresses.folder_sources:
+    if addresses.folder_sources:
         for one in chain.from_iterable(each.request.requirements for each in requests):
-            page = None if one.url else session.find_page_if_reachable(one.name)
+            page = None if one.url else find_page(one.name)
             for file in parse_files(page) if page else ():
                 yield LockedFile(one.name, file.url)
 

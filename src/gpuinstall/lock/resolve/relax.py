@@ -36,12 +36,9 @@ from gpuinstall.plan.relax import (
     find_nearest_request,
     list_version_limits,
 )
-from gpuinstall.sources.session import Session
 
 Pins = tuple[Requirement, ...]
-ResolveAlternative = Callable[
-    [Requests, Alternative, Session], list[Resolution] | Conflict
-]
+ResolveAlternative = Callable[[Requests, Alternative], list[Resolution] | Conflict]
 
 PINS_ALONE = 6
 """Maximum number of pins to drop individually, last one first."""
@@ -53,22 +50,22 @@ _FAILED_BUILDS = {BUILD_FAILED, "build-needs-torch"}
 def resolve_relaxed(
     requests: Requests,
     refusal: GpuInstallError,
-    session: Session,
     resolve: ResolveAlternative,
+    folder: Path,
 ) -> list[Resolution]:
     """Resolve the nearest satisfiable requests for ``--relax``.
 
     Args:
         requests: The request for each target, with the builds that the sources list.
         refusal: The error of the requests as written.
-        session: The HTTP clients and caches.
         resolve: Resolves one alternative.
+        folder: The folder to which paths are relative.
 
     Raises:
         GpuInstallError: No torch that runs is compatible with the rest of the request,
             or the last alternative failed.
     """
-    opened, metadata = _separate_project_requirements(requests, session.folder)
+    opened, metadata = _separate_project_requirements(requests, folder)
     refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
     causes: dict[Requirement, str] = {}
     if refusals:
@@ -93,7 +90,7 @@ def resolve_relaxed(
         alternative = Alternative(
             optional_pins=optional, wheels_only=wheels_only, metadata=metadata
         )
-        outcome = _resolve_with_builds(opened, alternative, session, resolve)
+        outcome = _resolve_with_builds(opened, alternative, resolve)
         if not isinstance(outcome, Conflict):
             return [_explain_relaxation(one, causes, why) for one in outcome]
         why = why or outcome.format() or shorten(outcome.why, MOST_CHARACTERS)
@@ -104,12 +101,11 @@ def resolve_relaxed(
 def _resolve_with_builds(
     requests: Requests,
     alternative: Alternative,
-    session: Session,
     resolve: ResolveAlternative,
 ) -> list[Resolution] | Conflict:
     """Resolve an alternative. Other versions may need no failed build."""
     try:
-        return resolve(requests, alternative, session)
+        return resolve(requests, alternative)
     except InstallationError as error:
         if error.code not in _FAILED_BUILDS:
             raise

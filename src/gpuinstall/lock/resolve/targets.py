@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from packaging.version import Version
@@ -37,6 +37,7 @@ from gpuinstall.lock.uv.resolution import (
     Resolution,
     ServedPackages,
     check_sources,
+    find_requested_hashes,
     keep_requested_files,
 )
 from gpuinstall.plan import Plan
@@ -70,7 +71,8 @@ def resolve_targets(
         for files in create_questions_with_files(
             create_questions(requests, alternative), session
         ):
-            outcome = _resolve_together(files.questions, session)
+            resolve = partial(_resolve_one, session=session)
+            outcome = _resolve_together(files.questions, resolve)
             if not isinstance(outcome, Conflict):
                 return [one.with_warnings(files.remarks) for one in outcome]
             conflicts.append(outcome)
@@ -80,21 +82,17 @@ def resolve_targets(
 
 
 def _resolve_together(
-    questions: Sequence[Question], session: Session
+    questions: Sequence[Question], resolve: Callable[[Question], Resolution | Conflict]
 ) -> Resolutions | Conflict:
     """Resolve for all targets with the torch that the first one selects."""
-    resolve_all = partial(
-        map_concurrently,
-        partial(_resolve_one, session=session),
-        at_once=TARGETS_AT_ONCE,
-    )
+    resolve_all = partial(map_concurrently, resolve, at_once=TARGETS_AT_ONCE)
     [first, *others] = sorted(questions, key=lambda one: str(one.target))
     if first.common is None:
         return _mark_conflicts(resolve_all(questions))
     remaining = first.torches
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:
-        proposal = _resolve_one(first.with_torch_versions(remaining), session)
+        proposal = resolve(first.with_torch_versions(remaining))
         if isinstance(proposal, Conflict):
             conflicts.append(proposal)
             break
@@ -177,7 +175,11 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
     pages = collect_pages(found.known, lane, chosen=answer.build)
     served = ServedPackages(found.bound, pages, answer.build.backend.tag)
     packages = check_sources(answer.packages, served, session)
-    packages = keep_requested_files(packages, request.request.requirements, session)
+    addresses = session.sources.addresses
+    requested = find_requested_hashes(request.request.requirements, packages, addresses)
+    packages = keep_requested_files(
+        packages, requested, addresses, session.client, session.reporter
+    )
     locked = question.hashes
     files = [
         replace(file, sha256=file.sha256 or locked.get(file.url))

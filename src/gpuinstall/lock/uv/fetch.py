@@ -450,6 +450,9 @@ class LockInstaller(Value):
             for file, size in self.missing.items()
             if file.package in {*self.packages} - unhashed
         }
+        # With several indexes, uv caches wheels by URL instead.
+        is_only = not session.sources.addresses.has_further_indexes
+        default = session.find_default_index() if is_only else None
         # uv downloads to the same disk.
         cache = session.find_uv_cache()
         cache.mkdir(parents=True, exist_ok=True)
@@ -464,7 +467,7 @@ class LockInstaller(Value):
             try:
                 with serve as server, growth:
                     installer = replace(self, lock=lock, fetched=folder, server=server)
-                    installer.write_private_lock(session)
+                    installer.write_private_lock(default)
                     run_uv(command, replace(session, environment=environment))
                 client.received += sum(filter(None, sizes.values()))
             except KeyboardInterrupt:
@@ -491,11 +494,8 @@ class LockInstaller(Value):
                 line = f"pip download -d {quote_word(folder)} <the build requirements>"
                 error.fixes = (make_shell_line(line, note),)
 
-    def write_private_lock(self, session: Session) -> None:
+    def write_private_lock(self, default: str | None) -> None:
         """Write the lock file for uv."""
-        # With several indexes, uv caches wheels by URL instead.
-        is_only = not session.sources.addresses.has_further_indexes
-        default = session.find_default_index() if is_only else None
         private = self.create_private_lock(default)
         write_atomically(self.private_lock, private, is_cached=True)
 

@@ -438,31 +438,26 @@ class _Resolver:
         self.default_index = self.variables.pop(
             "UV_DEFAULT_INDEX", session.find_default_index()
         )
-        requirements = project.requirements
         # Write credentials to a private file: METADATA can refer to variables.
         self.write()
-        # Select the Python for builds.
-        python = session.python
-        if project.python != RUNNING_PYTHON:
-            python = find_python(project.python) or python
-        target = project.target
+        python = _find_build_python(project.python) or session.python
         self.command = uv.compile_lock(
-            python, project.release, target.uv_platform, project.wheels_only
+            python, project.release, project.target.uv_platform, project.wheels_only
         )
         self.command += ["--cache-dir", str(session.find_uv_cache())]
-        if target.os == "macos":
+        if project.target.os == "macos":
             # uv reads the variable of Apple's own tools.
-            self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
+            self.variables["MACOSX_DEPLOYMENT_TARGET"] = project.target.macos
         self.variables[_NO_SOURCES] = " ".join(sorted(project.without_sources))
         self.log = UvLog()
         self.has_placeholders = True
         self.only_wheels = ":all:" in session.sources.uv.only_binary
         """Whether only packages requested by URL or path may be built."""
-        self.addresses = [one for one in requirements if one.url]
+        self.addresses = [one for one in project.requirements if one.url]
         """Requirements with a URL or path whose metadata uv has not cached."""
         self.exceptions = set[str]()
         """The packages that may be built although only wheels are allowed."""
-        everything = (*requirements, *project.constraints)
+        everything = (*project.requirements, *project.constraints)
         remote = [one for one in everything if one.url and one.path is None]
         # uv would download build dependencies before running the build code.
         self.unannounced = {one.name for one in remote}
@@ -647,6 +642,11 @@ class _Resolver:
         done = self.run(*words, "alone.in", code=code)
         self.project.write_index(self.folder, has_placeholders=self.has_placeholders)
         return done
+
+
+def _find_build_python(version: str) -> Path | None:
+    """Return the Python for builds, unless the running one is suitable."""
+    return None if version == RUNNING_PYTHON else find_python(version)
 
 
 def _no_binary_option(package: str) -> str:

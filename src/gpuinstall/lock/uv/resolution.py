@@ -373,7 +373,11 @@ def find_requested_hashes(
 
 
 def keep_requested_files(
-    packages: Packages, requirements: Iterable[Requirement], session: Session
+    packages: Packages,
+    requested: Mapping[str, frozenset[str]],
+    addresses: Addresses,
+    client: Client,
+    reporter: Reporter,
 ) -> Packages:
     """Keep files with an allowed hash, and download files without a hash.
 
@@ -381,20 +385,17 @@ def keep_requested_files(
 
     Args:
         packages: The packages of uv's lock.
-        requirements: The requirements, whose URLs may contain a hash.
-        session: The HTTP clients and caches.
+        requested: The allowed hashes by package.
+        addresses: The settings with the hashes, for messages.
+        client: The HTTP client.
+        reporter: Reports the downloads.
 
     Raises:
         UsageError: No file of a package has an allowed hash.
     """
-    addresses = session.sources.addresses
-    requested = find_requested_hashes(requirements, packages, addresses)
     files = [file for file in list_locked_files(packages) if file.package in requested]
-    hashes = find_known_hashes(files, session.client)
-    known = {
-        **hashes.known,
-        **fetch_missing(hashes.missing, session.client, session.reporter),
-    }
+    hashes = find_known_hashes(files, client)
+    known = {**hashes.known, **fetch_missing(hashes.missing, client, reporter)}
     return [
         _filter_hashes(package, requested[package.name], known, addresses)
         if package.name in requested

@@ -90,7 +90,12 @@ def hook_command(options: CommandOptions, tool: str) -> Outcome:
     status = "unchanged"
     if after != before:
         status = "removed" if options.remove else "written"
-        _write_configuration(file, after, before)
+        if after:
+            # The new text can contain a login from another file.
+            is_private = has_login(after) and not has_login(before)
+            write_atomically(file, after, is_private=is_private)
+        else:
+            retry(file.unlink)
     constraints = file.with_name(CONSTRAINTS_NAME)
     if options.remove and tool == "pip" and _is_constraints_file(constraints):
         retry(constraints.unlink)
@@ -253,26 +258,6 @@ def _write_constraints(file: Path, bound: str) -> None:
 
 def _is_constraints_file(file: Path) -> bool:
     return _read_text(file).startswith(_CONSTRAINTS_HEADER)
-
-
-def _write_configuration(
-    file: Path,
-    after: str,
-    before: str,
-) -> None:
-    """Write the user's pip or uv configuration file.
-
-    Args:
-        file: The file.
-        after: The new text. Empty: remove the file.
-        before: The text when it was read.
-    """
-    if not after:
-        retry(file.unlink)
-        return
-    # The new text can contain a login from another file.
-    is_private = has_login(after) and not has_login(before)
-    write_atomically(file, after, is_private=is_private)
 
 
 def _read_text(file: Path) -> str:

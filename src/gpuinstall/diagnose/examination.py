@@ -362,7 +362,6 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
             yield Finding(
                 "unproven",
                 f"{device.label} is not verified: {device.unproven or 'no kernel ran on it'}",
-                why="no kernel of this environment has run on it",
                 fixes=(
                     make_command(
                         "verify",
@@ -410,7 +409,7 @@ def _verify(
             fixes = tuple(
                 fix
                 for fix in fault.fixes
-                if not str(fix).startswith("gpuinstall doctor")
+                if "doctor" not in getattr(fix, "arguments", ())
             )
             if fault.where != "machine":
                 message = f"{device.name}: {fault.message}"

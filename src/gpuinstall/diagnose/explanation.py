@@ -27,7 +27,7 @@ from gpuinstall.wheels.needs import load_libraries
 
 CONFIRMED = 0.95
 """The minimum weight of a cause that this machine confirms."""
-COMMON_CUDA = 12
+COMMON_CUDA = "12"
 """The CUDA major version of most programs that do not state theirs."""
 _GPU = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
@@ -135,8 +135,8 @@ def library_placeholders(
     row = libraries.row(re.sub(r"^(?:lib)?([a-z]\w*?)(64_|\.).*", r"lib\1", library))
     if row is None:
         return {}
-    cuda = values.get("cuda-major") or known.get("cuda", "").partition(".")[0]
-    major = libraries.cuda(library) or int(cuda or COMMON_CUDA)
+    cuda = values.get("cuda-major") or known.get("cuda", COMMON_CUDA).partition(".")[0]
+    major = libraries.cuda(library) or int(cuda)
     package = row.package_for(major) or ""
     version = re.search(r"cudnn\w*(?:\.so\.|64_)(\d)", library)
     return {"package": f"'{package}=={version[1]}.*'" if version else package}

@@ -104,9 +104,9 @@ def classify(
         machine: The machine that printed the text, if known.
     """
     conditions = Conditions(text, known_of(machine) if machine else ())
-    matches = requested(conditions.transcript)
-    if not matches:
-        matches = rank(find_matches(table.load_failures(), conditions))
+    matches = requested(conditions.transcript) or rank(
+        find_matches(table.load_failures(), conditions)
+    )
     return causes_of(matches, conditions, machine)
 
 
@@ -324,8 +324,9 @@ def find_matches(
                 and all(map(conditions.meet, sign.when))
                 and not any(map(conditions.hold, failure.unless))
             ):
-                line, quotation = passage.line, passage.quotation
-                matches.append(Match(failure, sign.weight, quotation, line))
+                matches.append(
+                    Match(failure, sign.weight, passage.quotation, passage.line)
+                )
                 break
     return matches
 

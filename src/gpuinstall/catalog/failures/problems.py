@@ -251,10 +251,8 @@ def _steps(
     else:
         for other in table.like:
             own += _steps(other, context)
-    anywhere = table.commands.get(ANYWHERE, ())
-    if own or anywhere:
-        return own + anywhere
-    return table.commands.get(LINUX, ())
+    steps = own + table.commands.get(ANYWHERE, ())
+    return steps or table.commands.get(LINUX, ())
 
 
 def _table(what: str) -> FixTable:

@@ -256,7 +256,9 @@ def decode_text(raw: bytes, errors: str = "strict") -> str:
 
 def read_raw(path: Path | str, folder: Path | None) -> bytes:
     """Read the bytes of a file; see ``read_document``."""
-    if folder is not None and not is_inside(path, folder):
+    # A file in the folder itself is inside unless it is a link.
+    is_direct = Path(path).parent == folder and not islink(path)
+    if folder is not None and not is_direct and not is_inside(path, folder):
         outside = f"a link points outside {find_repository(folder)}"
         raise OSError(errno.ELOOP, outside, str(path))
     with open_regular(path) as file:

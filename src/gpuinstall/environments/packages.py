@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _NAME = r"[a-z0-9][a-z0-9-]*"
 _VERSION = r"[\w.+!]*"
 _VERSION_FIELD = r"(?m)^Version: *(\S+)"
-_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
+_NATIVE = r'(?im)^"?([^",\n]*\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib))"?,'
+"""A row of RECORD that lists compiled code."""
 _REQUIRED_NAME = r"(?m)^Requires-Dist: *([\w.-]+)"
 _REQUIRES = r"(?m)^Requires-Dist: *(.+)$"
 _REQUIRED_PYTHON = r"(?m)^Requires-Python: *(.+)$"
@@ -96,9 +97,10 @@ class InstalledPackage(Value):
         """Return the text of ``entry_points.txt``, empty if it is missing."""
         return _read_text(self.record / "entry_points.txt")
 
-    def has_native_code(self) -> bool:
-        """Return whether the package has compiled code."""
-        return any(_NATIVE.search(file.path) for file in self.read_record())
+    def find_native_files(self) -> list[str]:
+        """Return the files with compiled code, relative to the folder."""
+        # Creating the 12,000 rows of torch takes 20 ms.
+        return re.findall(_NATIVE, _read_text(self.record / "RECORD"))
 
     def has_address(self) -> bool:
         """Return whether the package was installed from a URL (PEP 610)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from contextlib import contextmanager
 from os.path import exists
 from time import monotonic
@@ -15,7 +14,7 @@ from gpuinstall.base.environment_paths import (
     environment_folder,
     packages_folders,
 )
-from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.files import has_text, real_path
 from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names
@@ -345,12 +344,10 @@ def _verify_before_change(
 
 
 def _is_lock_outdated(unpacked: UnpackedPackages) -> bool:
-    """Return whether the folder's lock file differs from the installed one."""
-    planned = unpacked.planned
-    place, lock = planned.existing.paths, planned.fit.lock
-    if planned.action is Action.NOTHING or not place.is_managed:
-        return False
-    return not has_text(real_path(place.folder / lock.name), lock.text)
+    """Return whether the folder's lock file is missing or must be changed."""
+    place, lock = unpacked.planned.existing.paths, unpacked.planned.fit.lock
+    file = real_path(place.folder / lock.name)
+    return place.is_managed and not has_text(file, lock.text)
 
 
 @contextmanager
@@ -372,8 +369,7 @@ def _apply_change(
         locks = {}
     if planned.action is not Action.BUILD:
         yield place
-        # The lock file may be missing from the folder even if nothing changed.
-        if locks and not has_text(real_path(place.folder / lock.name), lock.text):
+        if _is_lock_outdated(unpacked):
             from gpuinstall.install.transaction import publish_locks
 
             publish_locks(place, locks, reporter)
@@ -397,22 +393,12 @@ def _apply_change(
 def _plan_file_change(
     unpacked: UnpackedPackages, locks: Mapping[str, tuple[str, ...]]
 ) -> Change:
-    """Determine which files of the environment the installation changes.
-
-    Raises:
-        InstallationError: Another machine, whose lock is invisible, has changed the environment.
-    """
+    """Determine which files of the environment the installation changes."""
     from gpuinstall.install.file_change import find_staged_files, plan_change
 
     planned = unpacked.planned
     existing = planned.existing
     place = existing.paths
-    if read_marker(place.venv) != existing.marker:
-        raise InstallationError(
-            "changed-meanwhile",
-            f"another command has changed {place.venv}",
-            hint="Run this command again",
-        )
     folder = place.staging
     guards = [name for name in find_guard_paths(folder) if exists(folder / name)]
     # A rewritten startup file would invalidate the verification of torch.
@@ -478,7 +464,7 @@ def _verify(
     lock = fit.lock
     versions = package_versions(packages, {"pip"})
     marker = Marker(
-        id=str(uuid.uuid4()),
+        id=os.urandom(16).hex(),
         lock=lock.name,
         lock_sha256=lock.sha256,
         python=fit.choice.python,
@@ -532,7 +518,7 @@ def _run_checks(
     fit, here = planned.fit, planned.state.here
     new = {package.name for package in unpacked.packages}
     # Only packages with native code have library dependencies.
-    is_native = any(one.has_native_code() for one in packages if one.name in new)
+    is_native = any(one.find_native_files() for one in packages if one.name in new)
     with ThreadPoolExecutor(1) as pool:
         checked: Future[None] | None = None
         if place.is_managed and is_native:

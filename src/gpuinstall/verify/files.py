@@ -34,7 +34,6 @@ _ROOTS = (TORCH, "numpy")
 """The packages that torch's checks import. torch does not require NumPy."""
 
 _MODULE = re.compile(r"(\w+)/__init__\.py")
-_LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)(\.|$)")
 _PLUGINS = "[torch.backends]"
 """The entry points that ``import torch`` loads from any package."""
 
@@ -54,7 +53,8 @@ def create_stamp(venv: Path) -> Stamp:
     core = _add_requirements(roots, packages)
     for name in sorted(core):
         own.append(_record_path(packages[name], root))
-        own += _find_native_libraries(packages[name], root)
+        site = packages[name].record.parent.relative_to(root).as_posix()
+        own += [f"{site}/{path}" for path in packages[name].find_native_files()]
     files = {TORCH: _create_stamps(own, root)}
     for module, package in find_program_packages(folders).items():
         own_packages = _add_requirements([package.name], packages) - core
@@ -113,14 +113,6 @@ def _record_path(package: InstalledPackage, root: Path) -> str:
     return (package.record / "RECORD").relative_to(root).as_posix()
 
 
-def _find_native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
-    """Yield the native libraries of a package, relative to ``root``."""
-    site = package.record.parent.relative_to(root).as_posix()
-    for file in package.read_record():
-        if _LIBRARY.search(file.path):
-            yield f"{site}/{file.path}"
-
-
 def _create_stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
     return {path: read_file_stamp(f"{root}/{path}") for path in paths}
 
@@ -147,7 +139,7 @@ def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[s
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
-    is_extension = TORCH in _list_requirements(package) and package.has_native_code()
+    is_extension = TORCH in _list_requirements(package) and package.find_native_files()
     if not modules and (package.name in known or is_extension):
         modules += list_modules(package)[:1]
     return modules

@@ -28,9 +28,9 @@ from gpuinstall.environments.ownership import is_environment
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import (
     check_finished,
-    describe_unfinished_change,
     find_recorded_environments,
     find_undoable_environments,
+    find_unfinished_change,
     locate_environment,
     make_undo_command,
 )
@@ -77,7 +77,10 @@ def _list(_options: CommandOptions) -> Outcome:
         size = format_size(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
         rows.append((display_path(venv), f"{text} · {size}"))
-        texts = (existing.find_changed_build(), describe_unfinished_change(venv))
+        unfinished = find_unfinished_change(venv)
+        texts = [existing.find_changed_build()]
+        if unfinished:
+            texts.append(f"{unfinished.message}; {format_hint(unfinished.fixes[0])}")
         rows += [("", text) for text in texts if text]
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])

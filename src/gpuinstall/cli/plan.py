@@ -43,11 +43,11 @@ def plan_command(options: CommandOptions) -> Outcome:
     with options.open_project(machine=selected, is_read_only=True) as project:
         machine = project.machine
         if selected is None:
-            from gpuinstall.environments.records import describe_unfinished_change
+            from gpuinstall.environments.records import find_unfinished_change
 
-            unfinished = describe_unfinished_change(project.paths.venv)
+            unfinished = find_unfinished_change(project.paths.venv)
             if unfinished:
-                project.reporter.warn(unfinished)
+                project.reporter.warn(unfinished.message, *unfinished.fixes)
         requested = select_extras(project, project.wants(read_request(project)))
         report_ignored_settings(project.sources, project.reporter)
         wanted = PlanInput(machine, requested, project.catalog)

@@ -36,7 +36,6 @@ from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.trust import is_in_project, trusts_folders
-from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.running import find_foreign_change, try_lock_file
 
@@ -126,35 +125,33 @@ def find_recorded_path(identity: str) -> Path | None:
     return None
 
 
-def describe_unfinished_change(venv: Path) -> str:
-    """Return a warning about an unfinished environment change, or ""."""
-    message, command = _find_unfinished_change(venv)
-    return f"{message}; {command} completes it or rolls it back" if command else message
-
-
-def _find_unfinished_change(venv: Path) -> tuple[str, Advice | None]:
-    """Return a message about an unfinished change, and its recovery command.
-
-    Returns:
-        The message is empty without such a change. The command is None if the change is running.
-    """
+def find_unfinished_change(venv: Path) -> InstallationError | None:
+    """Return the error for a running or interrupted change, if any."""
     place = _find_unfinished_paths(venv)
     if place is None:
-        return "", None
+        return None
     if not os.path.lexists(place.current_change):
-        return create_pointer_error(place).message, None
+        return create_pointer_error(place)
     is_locked, has_locks = _probe_lock(place)
     change = find_foreign_change(place, has_locks=has_locks)
     if is_locked or (change and not change.is_elsewhere):
-        return f"another command is changing {venv}", None
-    owner, undo = "", make_undo_command(place)
-    if change:
-        owner = f" by {change.host} at {change.time}"
-    elif is_foreign(place.current_change, place.folder):
-        owner = f" by {owner_of(place.current_change)}"
-        undo = make_shell_line(f"GPUINSTALL_TRUST_FOLDER=1 {undo}")
-    message = f"a change to {place.venv}{owner} was interrupted"
-    return message, undo
+        message = f"another command is changing {venv}"
+        hint: Hint = "Wait for it to end; then run this command again"
+    else:
+        owner, undo = "", make_undo_command(place, "completes it or rolls it back")
+        if change:
+            owner = f" by {change.host} at {change.time}"
+        elif is_foreign(place.current_change, place.folder):
+            owner = f" by {owner_of(place.current_change)}"
+            line = f"GPUINSTALL_TRUST_FOLDER=1 {make_undo_command(place)}"
+            undo = make_shell_line(line, undo.note)
+        message, hint = f"a change to {place.venv}{owner} was interrupted", undo
+    return InstallationError(
+        "unfinished-change",
+        message,
+        why="some of its files are old, and some are new",
+        hint=hint,
+    )
 
 
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
@@ -185,21 +182,9 @@ def check_finished(venv: Path) -> None:
     Raises:
         InstallationError: A change is running or interrupted.
     """
-    place = _find_unfinished_paths(venv)
-    if place and not os.path.lexists(place.current_change):
-        raise create_pointer_error(place)
-    message, command = _find_unfinished_change(venv)
-    if not message:
-        return
-    hint: Hint = "Wait for it to end; then run this command again"
-    if command:
-        hint = replace(command, note="completes it or rolls it back")
-    raise InstallationError(
-        "unfinished-change",
-        message,
-        why="some of its files are old, and some are new",
-        hint=hint,
-    )
+    error = find_unfinished_change(venv)
+    if error:
+        raise error
 
 
 def create_pointer_error(place: EnvironmentPaths) -> InstallationError:

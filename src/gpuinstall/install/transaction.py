@@ -186,24 +186,15 @@ def _link(source: Path, destination: Path) -> None:
 def _apply(change: Change) -> list[str]:
     """Remove old files, and move new files to their paths.
 
-    New metadata is written after a package's files, and old metadata is removed last,
-    so that a package always has metadata.
-
     Returns:
         The files that another program wrote after they were inspected. They are kept.
     """
     place = change.place
     own = set(change.journal.own) - {NAME}
-    records = set(filter(_is_record, change.removed))
-    names = [
-        # A lock file that differs from the marker shows an interruption, even without a journal.
-        *sorted(change.names & own),
-        *sorted(change.removed - records - own),
-        *sorted(change.added.keys() - own, key=_record_sort_key),
-        *sorted(records - own),
-    ]
+    # A lock file that differs from the marker shows an interruption, even without a journal.
+    first = sorted(change.names & own)
     saved = []
-    for name in names:
+    for name in (*first, *_order(change.removed - own, change.added.keys() - own)):
         if _is_saved(place, name, change.inspected.get(name)):
             saved.append(name)
         elif name in change.added:
@@ -231,6 +222,16 @@ def _is_saved(
     copy = previous_files(place.current_change) / name
     is_same = islink(path) or is_same_file(copy, path)
     return read_size_and_mtime(path) != inspected or not is_same
+
+
+def _order(removed: Iterable[str], added: Iterable[str]) -> list[str]:
+    """Return files in an order in which each package always has metadata."""
+    records = {*filter(_is_record, removed)}
+    return [
+        *sorted({*removed} - records),
+        *sorted(added, key=_record_sort_key),
+        *sorted(records),
+    ]
 
 
 def _is_record(name: str) -> bool:
@@ -589,14 +590,11 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
     new = {*journal.added, *journal.own} - previous
     check_inside(place, previous | new)
-    records = set(filter(_is_record, new))
-    # Order the files so that each package has metadata at every step, as in ``_apply``.
-    names = [
-        *sorted(new - records),
-        *sorted(previous, key=_record_sort_key),
-        *sorted(records),
+    written = [
+        name
+        for name in _order(new, previous)
+        if not _restore_file(place, journal, name, new)
     ]
-    written = [name for name in names if not _restore_file(place, journal, name, new)]
     _remove_leftovers(place, journal.added)
     text = f"{join_names(written)} in {place.venv} (written since"
     if previous.intersection(written) - find_own_files(copies):

@@ -14,9 +14,9 @@ from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.environments import records
 from gpuinstall.environments.records import (
     check_finished,
-    describe_unfinished_change,
     find_changed_environment,
     find_recorded_environments,
+    find_unfinished_change,
     forget_environment,
     is_recorded,
     record_environment,
@@ -115,20 +115,18 @@ def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
 def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     ours, theirs = make_environment(tmp_path / "a", "ours"), tmp_path / "b"
     work = theirs / SITE / ".gpuinstall"
-    assert describe_unfinished_change(ours) == describe_unfinished_change(theirs) == ""
+    assert find_unfinished_change(ours) is find_unfinished_change(theirs) is None
     # While an environment is being replaced, its path does not exist.
     shutil.rmtree(ours)
     for folder in (EnvironmentPaths(ours).work, work):
         (folder / "changing").mkdir(parents=True)
     with pytest.raises(InstallationError, match="was interrupted"):
         find_existing_interpreter(None, ours)
-    assert (
-        f"; gpuinstall env rollback --venv {quote_word(ours)} c"
-        in describe_unfinished_change(ours)
-    )
+    hint = find_unfinished_change(ours).hint
+    assert hint.startswith(f"gpuinstall env rollback --venv {quote_word(ours)} ")
     python = quote_word(theirs / PYTHON)
-    into = f"; gpuinstall env rollback --into --python {python} c"
-    assert into in describe_unfinished_change(theirs)
+    hint = find_unfinished_change(theirs).hint
+    assert hint.startswith(f"gpuinstall env rollback --into --python {python} ")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="requires flock")
@@ -136,11 +134,13 @@ def test_running_change_is_not_called_interrupted(tmp_path):
     venv = tmp_path / ".venv"
     place = EnvironmentPaths(venv)
     place.current_change.mkdir(parents=True)
-    with FileLock(place.lock_file):
-        assert describe_unfinished_change(venv) == f"another command is changing {venv}"
-        with pytest.raises(InstallationError, match="another command is changing"):
-            check_finished(venv)
-    assert "was interrupted" in describe_unfinished_change(venv)
+    with (
+        FileLock(place.lock_file),
+        pytest.raises(InstallationError, match="another command is changing"),
+    ):
+        check_finished(venv)
+    with pytest.raises(InstallationError, match="was interrupted"):
+        check_finished(venv)
 
 
 def test_lock_file_is_tested_on_windows(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
-from gpuinstall.environments.records import describe_unfinished_change
+from gpuinstall.environments.records import find_unfinished_change
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.removal import remove
@@ -162,12 +162,16 @@ def test_another_users_change_is_reported_with_its_user(folder):
     paths = make_for_nobody(folder / ".venv")
     paths.current_change.mkdir(parents=True)
     command = f"gpuinstall env rollback --venv {paths.venv}"
-    message = f"a change to {paths.venv} was interrupted; {command} completes it or rolls it back"
-    assert describe_unfinished_change(paths.venv) == message
+    error = find_unfinished_change(paths.venv)
+    assert error.message == f"a change to {paths.venv} was interrupted"
+    assert error.hint == f"{command}   # completes it or rolls it back"
     os.chown(paths.current_change, 1234, 1234)
-    message = message.replace(" was", f" by {paths.current_change.stat().st_uid} was")
-    said = describe_unfinished_change(paths.venv).replace("by uid ", "by ")
-    assert said == message.replace(command, f"GPUINSTALL_TRUST_FOLDER=1 {command}")
+    error = find_unfinished_change(paths.venv)
+    number = paths.current_change.stat().st_uid
+    assert error.message.replace("by uid ", "by ").endswith(
+        f" by {number} was interrupted"
+    )
+    assert error.hint.startswith(f"GPUINSTALL_TRUST_FOLDER=1 {command}")
 
 
 def test_another_users_environment_is_started_only_if_named(folder, monkeypatch):

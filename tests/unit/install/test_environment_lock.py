@@ -13,7 +13,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.environments import running
 from gpuinstall.environments.records import (
     check_finished,
-    describe_unfinished_change,
+    find_unfinished_change,
 )
 from gpuinstall.environments.running import Owner
 from gpuinstall.install.environment_lock import (
@@ -252,7 +252,7 @@ def test_change_on_a_shared_file_system_is_kept(place_with_state, monkeypatch, k
     assert place.lock_file.exists()
     [fix] = refused.value.fixes
     assert str(fix).startswith("gpuinstall env rollback")
-    assert "by node7 at" in describe_unfinished_change(place.venv)
+    assert "by node7 at" in str(find_unfinished_change(place.venv))
     undo_change(place, Reporter())
     assert not place.current_change.exists()
     assert (place.work / "staging-0123abcd" / "file").exists()

@@ -329,7 +329,7 @@ def test_comfyui_custom_nodes_keep_torch_build(application, installer):
     for line in ("torch==2.12.0", "torch!=2.13.0", "painter-of-old"):
         refused = application.manager(installer, line)
         assert not refused.ok, line
-        assert "torch==2.13.0+cu126" in refused.out + refused.err
+        assert "==2.13.0+cu126" in refused.out + refused.err
     for line in ("torch", "torch>=2.0", "painter-models", "cowsay"):
         installed = application.manager(installer, line)
         assert installed.ok, installed.out + installed.err

@@ -122,11 +122,14 @@ def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
         (folder / "changing").mkdir(parents=True)
     with pytest.raises(InstallationError, match="was interrupted"):
         find_existing_interpreter(None, ours)
-    hint = find_unfinished_change(ours).hint
-    assert hint.startswith(f"gpuinstall env rollback --venv {quote_word(ours)} ")
-    python = quote_word(theirs / PYTHON)
-    hint = find_unfinished_change(theirs).hint
-    assert hint.startswith(f"gpuinstall env rollback --into --python {python} ")
+    commands = {
+        ours: f"gpuinstall env rollback --venv {quote_word(ours)} ",
+        theirs: f"gpuinstall env rollback --into --python {quote_word(theirs / PYTHON)} ",
+    }
+    for venv, command in commands.items():
+        error = find_unfinished_change(venv)
+        assert error
+        assert (error.hint or "").startswith(command)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="requires flock")

@@ -118,19 +118,12 @@ class ExtensionChooser:
         self._tags = set(question.tags)
         self._minors = {build.minor for build in question.builds}
 
-    def choose(
-        self,
-        extension: Extension,
-        files: Iterable[ExtensionFile],
-    ) -> ExtensionChoice:
+    def choose(self, files: Iterable[ExtensionFile]) -> ExtensionChoice:
         """Select the latest version of an extension with a compatible file.
 
         The latest torch is preferred. At most ``MAX_READ`` files with a suitable name
         are read.
         """
-        refusal = self._find_unsupported_gpu(extension)
-        if refusal:
-            return ExtensionChoice(None, refusal=refusal)
         read = set[str]()
         by_name: dict[str, Rejection[Pair]] = {}
         by_bytes: dict[str, Rejection[Pair]] = {}
@@ -187,21 +180,6 @@ class ExtensionChooser:
                     note = "has a prebuilt wheel"
                     yield make_change(*words, note=note, without=torches)
                     return
-
-    def _find_unsupported_gpu(self, extension: Extension) -> Reason | None:
-        """Return the reason if no file of an extension supports a GPU."""
-        lowest = ComputeCapability.parse(extension.lowest or "0.0")
-        known = load_known_builds().get(extension.name, KnownBuild())
-        is_for_gpus = extension.lowest or known.compiles == "gpu"
-        if is_for_gpus and self._question.plan.status == "cpu":
-            need = f"{extension.name} requires an NVIDIA GPU"
-            return Reason("no-code", f"{need}, and the target cpu has none")
-        for _, gpu in self._question.gpus:
-            capability = gpu.compute_capability
-            if capability and capability < lowest:
-                need = f"{extension.name} requires compute capability {lowest} or newer"
-                return Reason("no-code", f"{need}, but {gpu.label} has {capability}")
-        return None
 
     def _sort_by_preference(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
         """Yield pairs of extension file and torch build, preferred first.
@@ -507,32 +485,43 @@ def choose_prebuilt(
         session: The sources and their clients.
         requirement: The requirement of the extension.
     """
+    refusal = _find_unsupported_gpu(extension, question)
+    if refusal:
+        return ExtensionChoice(None, refusal=refusal)
+    places = [
+        TorchKey(build.minor, build.backend.tag, build.os) for build in question.builds
+    ]
+    sources = session.find_listed_sources()
+    listing = list_files(extension, places, sources, session.client)
+    for host in listing.silent:
+        message = f"its {extension.name} files are not considered"
+        session.reporter.warn(f"{host} is unreachable: {message}")
+    specifier = requirement.specifier or SpecifierSet()
+    allowed = {*specifier.filter([file.wheel.version for file in listing.files])}
+    files = []
+    for file in listing.files:
+        wheel = file.wheel
+        if wheel.version in allowed:
+            sha256 = wheel.sha256 or question.hashes.get(wheel.filename)
+            files.append(replace(file, wheel=replace(wheel, sha256=sha256)))
     chooser = ExtensionChooser(question, make_reader(session).readings)
-    silent: list[str] = []
+    return replace(chooser.choose(files), silent=listing.silent)
 
-    def files() -> Iterator[ExtensionFile]:
-        places = [
-            TorchKey(build.minor, build.backend.tag, build.os)
-            for build in question.builds
-        ]
-        listing = list_files(
-            extension, places, session.find_listed_sources(), session.client
-        )
-        silent.extend(listing.silent)
-        for host in listing.silent:
-            message = f"its {extension.name} files are not considered"
-            session.reporter.warn(f"{host} is unreachable: {message}")
-        specifier = requirement.specifier or SpecifierSet()
-        versions = [file.wheel.version for file in listing.files]
-        allowed = {*specifier.filter(versions)}
-        for file in listing.files:
-            wheel = file.wheel
-            if wheel.version in allowed:
-                sha256 = wheel.sha256 or question.hashes.get(wheel.filename)
-                yield replace(file, wheel=replace(wheel, sha256=sha256))
 
-    # The generator is lazy: if no file supports the GPU, it reads no page.
-    return replace(chooser.choose(extension, files()), silent=tuple(silent))
+def _find_unsupported_gpu(extension: Extension, question: Question) -> Reason | None:
+    """Return the reason if no file of an extension supports a GPU."""
+    lowest = ComputeCapability.parse(extension.lowest or "0.0")
+    known = load_known_builds().get(extension.name, KnownBuild())
+    is_for_gpus = extension.lowest or known.compiles == "gpu"
+    if is_for_gpus and question.plan.status == "cpu":
+        need = f"{extension.name} requires an NVIDIA GPU"
+        return Reason("no-code", f"{need}, and the target cpu has none")
+    for _, gpu in question.gpus:
+        capability = gpu.compute_capability
+        if capability and capability < lowest:
+            need = f"{extension.name} requires compute capability {lowest} or newer"
+            return Reason("no-code", f"{need}, but {gpu.label} has {capability}")
+    return None
 
 
 def check_compilation(

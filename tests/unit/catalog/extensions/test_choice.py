@@ -84,7 +84,7 @@ class Shop:
                 for build in problem.builds
             ]
             row = self.extension(name)
-            return chooser.choose(row, list_files(row, places, sources, client).files)
+            return chooser.choose(list_files(row, places, sources, client).files)
 
 
 @pytest.fixture

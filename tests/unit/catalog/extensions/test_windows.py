@@ -40,9 +40,8 @@ def chosen(torch, files, row=None):
         assert row, (file, build, depth)
         yield row
 
-    name = files[0].wheel.package
     chooser = ExtensionChooser(create_question(lock_request, lock_request.plan), read)
-    return chooser.choose(load_extensions().rows[name], files)
+    return chooser.choose(files)
 
 
 def empty_row(*requires, kind):

@@ -268,9 +268,7 @@ def test_library_path_excludes_the_working_folder(value: str) -> None:
         "UV_CACHE_DIR",
     ],
 )
-def test_variables_in_metadata_of_an_index_are_not_expanded(
-    here, stranger, tmp_path, variable
-):
+def test_variables_in_metadata_are_not_expanded(here, stranger, tmp_path, variable):
     required = f"filelock @ {stranger.wheel}?x=${{{variable}}}"
     wheel = make_wheel(tmp_path, "evil", "1", requires=[required])
     respond = stranger.respond

@@ -202,6 +202,17 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         (r"\bpython_version\(\)", {"machine/pythons.py"}),
         # Which index serves a name? Addresses.find_indexes
         (r"package_indexes\[", {"sources/addresses.py"}),
+        # Which environment does a command use? read_paths
+        (
+            r"(?<!def )\bdefault_environment\(",
+            {"base/environment_paths.py", "project/run.py"},
+        ),
+        # Which environment is active? find_active_environment; its pip.conf
+        (r'"CONDA_PREFIX"', {"cli/active.py", "sources/configuration.py"}),
+        # Whose file is it? owners.py; of a path outside the folder, check_outside
+        (r"\bst_uid\b", {"base/files.py", "base/owners.py"}),
+        # Which Python does a new environment prefer? read_project
+        (r"\bread_active_python\(", {"machine/pythons.py", "project/run.py"}),
         # Which packages does uv build? list_built_sources
         (r"if not (one|package)\.wheels\]", {"lock/file/lock.py"}),
         # For which machine and Python are markers evaluated? LockRequest.markers

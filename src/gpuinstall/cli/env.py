@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.advice import make_command
-from gpuinstall.base.environment_paths import EnvironmentPaths, default_environment
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, has_text, leads_outside, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names, split_names
@@ -54,11 +54,11 @@ _define_command = partial(define_command, group=env_command)
 
 
 @_define_command()
-def _list(_options: CommandOptions) -> Outcome:
+def _list(options: CommandOptions) -> Outcome:
     """List environments that gpuinstall created or changed, with sizes."""
     # env remove also accepts an environment that was copied with the folder.
     venvs = set(find_recorded_environments())
-    here = EnvironmentPaths.find(Path(default_environment())).venv
+    here = options.read_paths(is_read_only=True).venv
     if read_marker(here):
         venvs.add(here)
     environments = []

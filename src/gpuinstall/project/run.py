@@ -29,7 +29,6 @@ from gpuinstall.environments.environment import is_vacant, read_marker
 from gpuinstall.environments.records import find_recorded_project, was_created_here
 from gpuinstall.lock.request.declaration import (
     find_parts,
-    group_files_by_path,
     has_lock_or_request,
 )
 from gpuinstall.lock.request.history import find_unfiled_requirements
@@ -59,7 +58,7 @@ from gpuinstall.sources.sources import apply_no_index
 from gpuinstall.sources.uv_settings import ONLY_BINARY, UvSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
@@ -253,58 +252,28 @@ def read_project(
     from gpuinstall.wheels.learned.store import load_extended_catalog  # slow to import
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
-    offline = settings.request.sourcing.offline
-    groups = [one.name for one in find_parts(settings.files) if one.kind == "group"]
-    config = read_config(folder, groups)
-    sources = _read_configured_sources(settings, folder, config)
-    with fetch_included_files(reporter, offline=offline):
-        contents = read_contents(
-            folder,
-            paths,
-            settings,
-            reporter,
-            config=config,
-            no_sources=sources.uv.no_sources,
-        )
-        further = _collect_source_settings(
-            settings, folder, paths.folder, contents, sources.uv.no_sources
-        )
-        sources = apply_no_index(sources.add_settings(further, folder))
+    sources, contents = _read_folder(settings, folder, paths, reporter)
     _report_sources(sources, settings.typed_requirements, reporter)
-    is_offline = sources.credentials.variables.get("UV_OFFLINE") == "true"
-    sourcing = settings.request.sourcing
-    sourcing = replace(sourcing, offline=sourcing.offline or is_offline)
-    base = sources.addresses.torch_index
-    catalog = replace(load_extended_catalog(base), torch_index=base)
+    index = sources.addresses.torch_index
+    catalog = replace(load_extended_catalog(index), torch_index=index)
     sources = replace(sources, uv=replace(sources.uv, family=catalog.family))
-    machine = settings.machine or here or _read_this_machine(reporter)
-    if settings.machine and machine.os == "linux" and not machine.glibc:
-        machine = replace(machine, glibc=contents.glibc or read_assumed_glibc())
     request = settings.request
+    is_offline = sources.credentials.variables.get("UV_OFFLINE") == "true"
+    offline = request.sourcing.offline or is_offline
+    machine = _select_machine(settings, here, contents, reporter)
     pythons = request.preferred_pythons
     if not settings.machine:
         pythons = (*_find_active_python(request, paths), *pythons, RUNNING_PYTHON)
-    python = request.python or config.python
+    python = request.python or contents.config.python
     preferred = replace(request, python=python, preferred_pythons=pythons)
     local = [one.path for one in request.requirements if one.path and not one.editable]
     places = [real_path(folder / expand_home(path)) for path in local]
 
     @cache
     def open_once() -> Session:
-        from gpuinstall.sources.session import open_session
+        return _open_session(project)
 
-        # Only a direct reference can be in a repository.
-        is_direct = any(lock.addresses for lock in contents.locks.valid)
-        opened = open_session(
-            sources,
-            reporter,
-            folder,
-            sourcing=sourcing,
-            uses_git=is_direct or bool(sources.addresses.locations),
-        )
-        return resources.enter_context(opened)
-
-    return Project(
+    project = Project(
         folder=folder,
         settings=settings,
         reporter=reporter,
@@ -313,13 +282,74 @@ def read_project(
         contents=contents,
         requested_folders=frozenset(filter(isdir, places)),
         sources=sources,
-        sourcing=sourcing,
+        sourcing=replace(request.sourcing, offline=offline),
         catalog=catalog,
         machine=machine,
         preferred_pythons=pythons,
         markers=LockRequest(machine, preferred, catalog).markers,
         open_session=open_once,
     )
+    return project
+
+
+def _open_session(project: Project) -> Session:
+    """Open the HTTP clients and caches until the end of the command."""
+    from gpuinstall.sources.session import open_session
+
+    sources = project.sources
+    # Only a direct reference can be in a repository.
+    is_direct = any(lock.addresses for lock in project.contents.locks.valid)
+    opened = open_session(
+        sources,
+        project.reporter,
+        project.folder,
+        sourcing=project.sourcing,
+        uses_git=is_direct or bool(sources.addresses.locations),
+    )
+    return project.resources.enter_context(opened)
+
+
+def _read_folder(
+    settings: Settings, folder: Path, paths: EnvironmentPaths, reporter: Reporter
+) -> tuple[Sources, Contents]:
+    """Read the configuration, and a project's files with their sources."""
+    request = settings.request
+    groups = [one.name for one in find_parts(settings.files) if one.kind == "group"]
+    config = read_config(folder, groups)
+    variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
+    sources = read_sources(
+        request.sourcing.torch_index or split_torch_index(variable)[0],
+        folder,
+        configured=config.sourcing.torch_index,
+        sourcing=request.sourcing,
+    )
+    typed = frozenset(requirement_names(request.requirements))
+    sources = replace(sources, policy=replace(sources.policy, requested=typed))
+    no_sources = sources.uv.no_sources
+    with fetch_included_files(reporter, offline=request.sourcing.offline):
+        contents = read_contents(
+            folder, paths, settings, reporter, config=config, no_sources=no_sources
+        )
+        further = (
+            *_collect_settings(settings, folder, contents),
+            *_collect_recorded_settings(settings, paths.folder, contents),
+            *_collect_nested_settings(settings, folder, contents, no_sources),
+        )
+        return apply_no_index(sources.add_settings(further, folder)), contents
+
+
+def _select_machine(
+    settings: Settings, here: Machine | None, contents: Contents, reporter: Reporter
+) -> Machine:
+    """Return the machine to plan for, with the glibc that its locks assume."""
+    from gpuinstall.machine.probe import read_machine  # slow to import
+
+    if settings.machine is None:
+        return here or read_machine(reporter)
+    machine = settings.machine
+    if machine.os == "linux" and not machine.glibc:
+        machine = replace(machine, glibc=contents.glibc or read_assumed_glibc())
+    return machine
 
 
 def _find_active_python(request: Request, paths: EnvironmentPaths) -> tuple[str, ...]:
@@ -358,29 +388,6 @@ def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]
         FETCH.reset(token)
 
 
-def _read_this_machine(reporter: Reporter) -> Machine:
-    from gpuinstall.machine.probe import read_machine  # slow to import
-
-    return read_machine(reporter)
-
-
-def _read_configured_sources(
-    settings: Settings, folder: Path, config: Request
-) -> Sources:
-    """Return the sources of options, variables, and configuration files."""
-    torch_index = settings.request.sourcing.torch_index
-    variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
-    sources = read_sources(
-        torch_index or split_torch_index(variable)[0],
-        folder,
-        configured=config.sourcing.torch_index,
-        sourcing=settings.request.sourcing,
-    )
-    typed = requirement_names(settings.request.requirements)
-    policy = replace(sources.policy, requested=frozenset(typed))
-    return replace(sources, policy=policy)
-
-
 def _report_sources(
     sources: Sources, typed: RequirementsFile, reporter: Reporter
 ) -> None:
@@ -396,14 +403,10 @@ def _report_sources(
     report_folder_sources(sources, reporter)
 
 
-def _collect_source_settings(
-    settings: Settings,
-    folder: Path,
-    lock_folder: Path,
-    contents: Contents,
-    no_sources: frozenset[str],
+def _collect_settings(
+    settings: Settings, folder: Path, contents: Contents
 ) -> Iterator[SourceSetting | UvSetting]:
-    """Yield the index settings of the user and the project."""
+    """Yield the settings of the command, and of ``[tool.gpuinstall]``."""
     pages = partial(create_setting, Effect.EXTENSIONS, "extension-sources")
     given = settings.request.sourcing
     for address in given.extension_sources:
@@ -412,45 +415,72 @@ def _collect_source_settings(
     configured = contents.config.sourcing
     for address in configured.extension_sources:
         yield pages(address, folder / PROJECT)
-    yield from (
-        UvSetting(ONLY_BINARY, True, file)
-        for sourcing, file in ((given, Path(_GIVEN)), (configured, Path(PROJECT)))
-        if sourcing.only_binary
-    )
-    for listed in group_files_by_path(settings.files, lock_folder).values():
+    for sourcing, file in ((given, Path(_GIVEN)), (configured, Path(PROJECT))):
+        if sourcing.only_binary:
+            yield UvSetting(ONLY_BINARY, True, file)
+    for _, listed in sorted(settings.files.items()):
         yield from listed.settings
+
+
+def _collect_recorded_settings(
+    settings: Settings, folder: Path, contents: Contents
+) -> Iterator[SourceSetting | UvSetting]:
+    """Yield the settings in the project's files and lock files.
+
+    Args:
+        settings: The settings of the command.
+        folder: The folder of the lock files.
+        contents: The files.
+    """
     removed = set(map(normalize_name, settings.without))
-    locks = TextOrigin(str(lock_folder / "pylock.*.toml"))
-    recorded = find_unfiled_requirements(contents.recorded)
-    by_locks = RequirementsFile.from_lines(one.at(locks) for one in recorded)
-    files = *contents.files.values(), by_locks
-    # ``select_extras`` later selects one extra or group of each set.
-    alternatives = [
-        one.listed for one in chain.from_iterable(contents.declaration.alternatives)
-    ]
-    further = [
+    listed = [
         setting
-        for setting in chain.from_iterable(one.settings for one in alternatives)
-        if setting.key != TORCH_SOURCE and not settings.only
+        for file in (*contents.files.values(), _list_unfiled(contents, folder))
+        for setting in file.settings
     ]
-    for setting in chain(*(one.settings for one in files), further):
+    if not settings.only:
+        # ``select_extras`` later selects one extra or group of each set.
+        alternatives = chain.from_iterable(contents.declaration.alternatives)
+        listed += [
+            setting
+            for one in alternatives
+            for setting in one.listed.settings
+            if setting.key != TORCH_SOURCE
+        ]
+    for setting in listed:
         is_gone = settings.only or setting.package in removed
         if not (is_gone and setting.key == BY_ADDRESS):
             yield setting
-    counting = join_files((*settings.files.values(), settings.typed_requirements))
+    if settings.only:
+        return
+    yield from _find_locked_indexes(contents.locks, folder, removed)
+    if contents.project_lock:
+        names = map(split_part, (*contents.files, *settings.files))
+        parts = {part for _, part in names if part}
+        yield from find_lock_settings(contents.project_lock, parts)
+
+
+def _collect_nested_settings(
+    settings: Settings, folder: Path, contents: Contents, no_sources: Collection[str]
+) -> Iterator[SourceSetting]:
+    """Yield the sources in requested projects."""
+    files = [*settings.files.values(), settings.typed_requirements]
     if not settings.only:
-        yield from _find_locked_indexes(contents.locks, lock_folder, removed)
-        if contents.project_lock:
-            names = map(split_part, (*contents.files, *settings.files))
-            parts = {part for _, part in names if part}
-            yield from find_lock_settings(contents.project_lock, parts)
-        counting = join_files((counting, *files))
-    texts = *counting.requirements, *counting.constraints
+        files += *contents.files.values(), _list_unfiled(contents, folder)
+    listed = join_files(files)
+    texts = *listed.requirements, *listed.constraints
     projects = [one for one in texts if one.url]
     if projects:
         from gpuinstall.lock.request.project import read_nested_settings
 
         yield from read_nested_settings(projects, folder, no_sources)
+
+
+def _list_unfiled(contents: Contents, folder: Path) -> RequirementsFile:
+    """Return the requirements that only the lock files record."""
+    locks = TextOrigin(str(folder / "pylock.*.toml"))
+    recorded = find_unfiled_requirements(contents.recorded)
+    return RequirementsFile.from_lines(one.at(locks) for one in recorded)
 
 
 def _find_locked_indexes(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.sources.addresses import OFFICIAL
+from gpuinstall.sources.addresses import OFFICIAL, Addresses
 from gpuinstall.sources.certificates import select_uv_certificates
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.credentials import Credentials, parse_login, url_server
@@ -35,7 +35,7 @@ from gpuinstall.sources.sources import (
     find_unknown_index,
     read_sources,
 )
-from gpuinstall.sources.web import Client, Page
+from gpuinstall.sources.web import Client, Page, find_page
 
 INDEX_PAGES = "index pages"
 """The entry of outdated cached items for all index pages."""
@@ -77,7 +77,7 @@ class Session(Value):
     def find_page(self, package: str) -> Page | None:
         """Return a package's page from the first index that has one."""
         addresses = self.find_listed_sources().addresses
-        return self.client.find_page(package, addresses.find_indexes(package))
+        return find_page(self.client, package, addresses.find_indexes(package))
 
     def find_page_if_reachable(self, package: str) -> Page | None:
         """Return a package's index page, or None if the request fails."""
@@ -165,48 +165,68 @@ def open_session(
         credentials = _query_keyring(sources, variables)
         variables |= credentials.uv_variables(sources.addresses.default_index)
     sources = replace(sources, credentials=credentials)
-    with ExitStack() as resources:
-        scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
-        client = resources.enter_context(
-            Client(
-                credentials.certificates,
-                logins=credentials.logins,
-                offline=sourcing.offline,
-                proxies=credentials.variables,
-                insecure_hosts=environ.get("UV_INSECURE_HOST", "").split(),
-                timeouts=timeouts,
-                quick_hosts={urlsplit(OFFICIAL).netloc},
-                # An unreachable source of torch changes the selected build.
-                current=(sources.addresses.torch_index, *sources.addresses.find_links),
-                ignored={
-                    one.value: one.options.get("ignore-error-codes", ())
-                    for one in sources.addresses.settings
-                    if one.options
-                },
-            )
-        )
+    hosts = environ.get("UV_INSECURE_HOST", "").split()
+    with (
+        scratch_folder(Path(tempfile.gettempdir())) as scratch,
+        _create_client(sources, timeouts, hosts, offline=sourcing.offline) as client,
+        _name_setting(sources.addresses, is_online=not sourcing.offline),
+    ):
         variables |= select_uv_certificates(variables, scratch)
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
             # All uv processes of this run share one temporary cache.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
-        try:
-            yield Session(
-                sources,
-                client,
-                move_git_settings(sources, variables, scratch, uses_git=uses_git),
-                Path(sys.executable),
-                reporter,
-                scratch,
-                timeouts,
-                folder or Path.cwd(),
-                sourcing,
-            )
-        except InstallationError as failure:
-            place = sources.addresses.find_place(failure.host) if failure.host else ""
-            if place and not sourcing.offline:
-                facts = filter(None, (failure.evidence, f"its URL is in {place}"))
-                failure.evidence = " · ".join(facts)
-            raise
+        yield Session(
+            sources,
+            client,
+            move_git_settings(sources, variables, scratch, uses_git=uses_git),
+            Path(sys.executable),
+            reporter,
+            scratch,
+            timeouts,
+            folder or Path.cwd(),
+            sourcing,
+        )
+
+
+def _create_client(
+    sources: Sources,
+    timeouts: Timeouts,
+    insecure_hosts: Collection[str],
+    *,
+    offline: bool,
+) -> Client:
+    """Create the HTTP client of a run."""
+    addresses = sources.addresses
+    credentials = sources.credentials
+    return Client(
+        credentials.certificates,
+        logins=credentials.logins,
+        offline=offline,
+        proxies=credentials.variables,
+        insecure_hosts=insecure_hosts,
+        timeouts=timeouts,
+        quick_hosts={urlsplit(OFFICIAL).netloc},
+        # An unreachable source of torch changes the selected build.
+        current=(addresses.torch_index, *addresses.find_links),
+        ignored={
+            one.value: one.options.get("ignore-error-codes", ())
+            for one in addresses.settings
+            if one.options
+        },
+    )
+
+
+@contextmanager
+def _name_setting(addresses: Addresses, *, is_online: bool) -> Iterator[None]:
+    """Add the setting of an unreachable host to the error of a block."""
+    try:
+        yield
+    except InstallationError as failure:
+        place = addresses.find_place(failure.host) if failure.host else ""
+        if place and is_online:
+            facts = filter(None, (failure.evidence, f"its URL is in {place}"))
+            failure.evidence = " · ".join(facts)
+        raise
 
 
 def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credentials:

@@ -291,11 +291,6 @@ class UvSettings(Value):
         rows = self.passed.get(EXCLUSIONS_KEY, ())
         return frozenset(normalize_name(row) for row in rows if isinstance(row, str))
 
-    @property
-    def metadata(self) -> list[Mapping[str, Any]]:
-        """The entries of uv's ``dependency-metadata`` setting."""
-        return list(self.resolver_keys.get(METADATA_ROWS, ()))
-
     @cached_property
     def torch_builds(self) -> dict[str, tuple[str, ...]]:
         """The locked packages that each package needs for its build.
@@ -359,7 +354,7 @@ class UvSettings(Value):
         settings = (one for one in self.settings if not one.is_own)
         return [one.shown for one in settings if one.builds(package)]
 
-    @property
+    @cached_property
     def resolver_keys(self) -> dict[str, Any]:
         """The keys for uv's resolver, without rows for the torch family."""
         kept = dict(self.passed)

@@ -199,11 +199,6 @@ class Client:
             page = self._read[url]
             return page if page.exists else None
 
-    def find_page(self, package: str, indexes: Iterable[str]) -> Page | None:
-        """Return a package's page from the first index that has one."""
-        pages = (self.page(f"{index}/{package}/") for index in indexes)
-        return next(filter(None, pages), None)
-
     def optional_page(self, url: str) -> Page | None:
         """Return an index page that may be old, without a long wait."""
         read = partial(self.page, url, allow_recent=True)
@@ -431,6 +426,12 @@ class Client:
                     for host in self._quick_hosts:
                         self._session.mount(f"{scheme}://{host}/", quick)
             return self._session
+
+
+def find_page(client: Client, package: str, indexes: Iterable[str]) -> Page | None:
+    """Return a package's page from the first index that has one."""
+    pages = (client.page(f"{index}/{package}/") for index in indexes)
+    return next(filter(None, pages), None)
 
 
 def _read_local_page(url: str) -> Page | None:

@@ -259,7 +259,7 @@ def test_rows_for_torch_are_removed_and_reported(read):
     settings = sources.uv_settings()
     assert settings["override-dependencies"] == ["a"]
     assert settings["exclude-dependencies"] == ["b"]
-    assert sources.uv.metadata == []
+    assert settings["dependency-metadata"] == []
     assert sources.uv.no_binary == set()
     listener = Listener()
     report_ignored_settings(sources, listener)

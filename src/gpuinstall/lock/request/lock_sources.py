@@ -34,6 +34,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.sources.addresses import make_export_commands
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.provenance import Effect, is_on_pytorch_host
+from gpuinstall.sources.web import find_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -277,7 +278,7 @@ def _read_listed_urls(
         return
     page = None
     with suppress(InstallationError):
-        page = client.find_page(package, sources.addresses.find_indexes(package))
+        page = find_page(client, package, sources.addresses.find_indexes(package))
     for file in parse_files(page) if page else ():
         yield file.url
 

@@ -39,6 +39,7 @@ from gpuinstall.lock.uv.project import (
     create_placeholder_wheel,
     resolve_project,
 )
+from gpuinstall.sources.uv_settings import METADATA_ROWS
 
 BUILD = "gpuinstall-build"
 NOWHERE = "gpuinstall-code"
@@ -340,7 +341,8 @@ class _Project(Value):
         The user's own ``dependency-metadata`` replaces METADATA. If METADATA is
         unreadable, uv's log has the dependencies of a release that uv tried.
         """
-        for row in self.lane.session.sources.uv.metadata:
+        own = self.lane.session.sources.uv.resolver_keys.get(METADATA_ROWS, ())
+        for row in own:
             if row["name"] == fact.package and row.get("version") == fact.version:
                 yield {**row, "requires-dist": [*row.get("requires-dist", ()), *added]}
                 return

@@ -207,7 +207,7 @@ class ResolverProject(Value):
         ]
         # uv uses the first row of a package.
         unread = [create_metadata_row(name, "0", []) for name in sorted(self.unread)]
-        rows = [*unread, *self.metadata, *self.sources.uv.metadata, *known]
+        rows = [*unread, *self.metadata, *settings.get(METADATA_ROWS, ()), *known]
         settings[METADATA_ROWS] = rows
         dates = settings.get("exclude-newer-package", {})
         if dates or self.sources.uv.exclude_newer:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from os.path import exists
+from os.path import exists, islink
 from pathlib import Path
 
 from gpuinstall.base import uv
@@ -187,12 +185,12 @@ def _create_overlay_environment(
         interpreter(staging).parent.mkdir(exist_ok=True)
         # The interpreter of a venv is a relative link.
         interpreter(staging).symlink_to(real_path(python))
-        for name in ("pyvenv.cfg", "lib64"):
-            if os.path.lexists(place.venv / name):
-                shutil.copy2(place.venv / name, staging, follow_symlinks=False)
-        with (staging / "pyvenv.cfg").open("a", encoding="utf-8") as configuration:
-            # uv writes the interpreter's path into scripts otherwise.
-            configuration.write("\nrelocatable = true\n")
+        if islink(place.venv / "lib64"):
+            (staging / "lib64").symlink_to("lib")
+        configuration = (place.venv / "pyvenv.cfg").read_bytes()
+        # uv writes the interpreter's path into scripts otherwise.
+        configuration += b"\nrelocatable = true\n"
+        (staging / "pyvenv.cfg").write_bytes(configuration)
         for folder in place.find_packages_folders():
             (staging / relative_prefix(folder, place.venv)).mkdir(
                 parents=True, exist_ok=True

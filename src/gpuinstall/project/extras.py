@@ -115,7 +115,7 @@ def select_extras(
     kept: Collection[str] = (),
     quiet: bool = False,
 ) -> Request:
-    """Select one extra from each set of conflicting extras.
+    """Select one extra from each conflict, and prefer the project's versions.
 
     Args:
         project: The project with the extras.
@@ -128,13 +128,15 @@ def select_extras(
     """
     declaration = project.contents.declaration
     alternatives = declaration.alternatives
-    if project.settings.only or wanted.request.selected or not alternatives:
-        return prefer_locked_versions(project, wanted)
-    requested = find_requested_parts(declaration, wanted.request)
+    preferring = prefer_locked_versions(project, wanted)
+    if project.settings.only or preferring.selected or not alternatives:
+        return preferring
+    wanted = replace(wanted, request=preferring)
+    requested = find_requested_parts(declaration, preferring)
     whole = wanted.outcome
     # The resolution of this request reports why no build is compatible.
     if isinstance(whole, Rejected):
-        return wanted.request
+        return preferring
     for members in alternatives:
         if requested.isdisjoint(one.part for one in members):
             fitting = _find_compatible_extras(members, wanted, whole)

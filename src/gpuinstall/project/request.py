@@ -23,7 +23,6 @@ from gpuinstall.lock.request.history import (
 from gpuinstall.project.extras import (
     find_requested_parts,
     list_locked_versions,
-    prefer_locked_versions,
     report_omitted,
 )
 from gpuinstall.project.folder import SINGLE_VERSION
@@ -61,6 +60,8 @@ The sources, highest precedence first:
 
 def read_request(project: Project, *, quiet: bool = False) -> Request:
     """Return a project's complete request, and report the files in use.
+
+    ``select_extras`` adds the versions of the project's own lock for a machine.
 
     For each package, the last of these requirements is used:
 
@@ -185,7 +186,7 @@ def _complete_request(
         for one in listed.requirements or config.requirements
         if one.name not in excluded
     ) or (ANY_TORCH,)
-    completed = replace(
+    return replace(
         request,
         **decided,
         places=places,
@@ -201,7 +202,6 @@ def _complete_request(
         ),
         sourcing=project.sourcing,
     )
-    return prefer_locked_versions(project, project.wants(completed))
 
 
 def _order_requests(

@@ -16,7 +16,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
 from gpuinstall.machine.host import read_assumed_glibc
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.project.extras import select_extras
+from gpuinstall.project.extras import prefer_locked_versions, select_extras
 
 if TYPE_CHECKING:
     from gpuinstall.project.run import Project
@@ -70,8 +70,11 @@ def _limit_to_targets(project: Project, request: Request) -> Request:
     if not targets:
         return request
     within = replace(request, allowed_backends=tuple(tags))
-    torch_alone = replace(within, requirements=(ANY_TORCH,))
-    choice = project.wants(torch_alone).outcome.choice
+    torch_alone = project.wants(replace(within, requirements=(ANY_TORCH,)))
+    torch_alone = replace(
+        torch_alone, request=prefer_locked_versions(project, torch_alone)
+    )
+    choice = torch_alone.outcome.choice
     if choice:
         within = replace(within, backend=choice.build.backend.tag)
     return within

@@ -12,22 +12,11 @@ import uv as uv_package
 from gpuinstall.base import process, uv
 from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.unpack import find_bundled_pip
-from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090
 from tests.lab.environments import link
 from tests.lab.processes import succeed
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-KILLED = """
-import os, signal
-from gpuinstall.install import proof
-from tests.frozen import freeze
-freeze()
-def struck(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-proof.check_import = struck
-"""
 
 
 def plain_venv(workshop):
@@ -65,21 +54,6 @@ def conda_like(workshop):
     return prefix
 
 
-def fill(workshop, environment):
-    """Install an application and an old torch, and return all files."""
-    python, site = (
-        environment / "bin" / "python",
-        next(environment.glob("lib/python*/site-packages")),
-    )
-    done = workshop.succeed(
-        "install", "--into", "--python", str(python), "torch==2.13.0"
-    )
-    changes = [line for line in done.err.splitlines() if line.startswith("Changes ")]
-    assert len(changes) == 1, changes
-    (site / "app.py").write_text("import torch\nprint(torch.__version__)\n")
-    return files(environment)
-
-
 def files(environment):
     """Return the files of an environment, without rollback data."""
     folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
@@ -94,41 +68,6 @@ def files(environment):
         for path in found
         if ".gpuinstall" not in path.parts
     }
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("make", [plain_venv, conda_like])
-def test_killed_install_into_is_rolled_back(workshop, play, make):
-    if make is conda_like and "posix_local" in sysconfig.get_scheme_names():
-        pytest.skip("Debian's Python installs packages outside of site-packages")
-    play(RTX_4090)
-    environment = make(workshop)
-    before = fill(workshop, environment)
-    into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
-
-    killed = struck(workshop, *into)
-    assert killed.status == -9, killed.out + killed.err
-    assert files(environment) != before
-    after = workshop.succeed(*into)
-    assert "Rolled back" in after.err
-    started = [environment / "bin" / "python", "-m", "app"]
-    assert process.run(started).out == "2.14.1+cu126\n"
-    again = workshop.document(*into)["data"]
-    states = [again[part]["status"] for part in ("environment", "verdict")]
-    assert (again["changes"], states) == ([], ["none", "passed"])
-    [undo] = [line for line in after.out.splitlines() if "Undo" in line]
-    workshop.succeed(*undo.partition("   #")[0].split()[2:])
-    assert files(environment) == before
-    workshop.succeed("env", "rollback", "--into", "--venv", environment.name)
-    assert process.run(started).out == "2.14.1+cu126\n"
-
-
-def struck(workshop, *arguments):
-    """Run a command that is killed after the installation."""
-    run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
-    path = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-    words = [sys.executable, "-c", f"{path}{KILLED}{run}", *arguments]
-    return process.run(words, env=workshop.environment, cwd=workshop.folder)
 
 
 def test_system_python_is_never_changed(workshop, play):

@@ -211,9 +211,6 @@ def test_older_nvml_binding_is_supported(play, tmp_path, monkeypatch):
     assert (machine.problems, machine.gpus[0].found_via) == ((), "nvml")
 
 
-ALL = tuple(range(8))
-
-
 def machine(driver):
     """Return the machine that is detected with a fake driver."""
     gpus = tuple(
@@ -258,16 +255,6 @@ def test_hanging_gpu_is_reported_and_others_verified(play, monkeypatch):
     assert result.with_outcome("proven") == (0,)
 
 
-@pytest.mark.heavy
-def test_preflight_reports_waiting_only_once(play, monkeypatch):
-    monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 3.5)
-    driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Listener()
-    play(driver)
-    result = preflight(machine(driver), reporter)
-    assert one(result) == ("driver-hangs", "F08", True, ())
-    assert len(reporter.waits) == 1
-
-
 def test_jetson_with_unprefixed_uuid_is_verified(play):
     bare = "54d0709b-558d-5a59-8e3a-0123456789ab"
     nvml = (("nvml_pci", 3), ("nvml_memory", 3))
@@ -283,9 +270,3 @@ def test_jetson_with_unprefixed_uuid_is_verified(play):
         (None, "11.0")
     ]
     assert preflight(thor, Reporter()).with_outcome("proven") == (0,)
-
-
-@pytest.mark.heavy
-def test_gpus_with_slow_initialization_are_verified(play):
-    driver = FakeDriver((H200,) * 8, more=(("start_ms", 300),))
-    assert run(play, driver).with_outcome("proven") == ALL

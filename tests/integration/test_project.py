@@ -56,12 +56,9 @@ KINDS = {
         {"pyproject.toml": f'{PYPROJECT}dependencies = ["numpy", "torch>=2.6"]\n'}
     ),
     "requirements of ours": ours('requirements = ["torch==2.13.0", "numpy"]'),
-    "allowed backends": ours('backends = ["cpu", "cu118"]', driver=RTX_4090),
     "targets": ours('targets = ["cpu", "cu126"]'),
     "a torch index": ours('torch-index = "{torch}"', unset=("GPUINSTALL_TORCH_INDEX",)),
-    "a lock for GPUs": Kind({}, (("lock", "torch==2.13.0", "--target", "cu126"),)),
     "a damaged lock": Kind({"pylock.cpu.toml": 'inputs = [\n    "torch",\n]\n'}),
-    "an environment": Kind({}, (("install", "torch==2.13.0", "numpy"),)),
     "another request in the project": ours(
         'requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)
     ),

@@ -13,7 +13,6 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, packages, rewrite
-from tests.lab.listener import Listener
 from tests.lab.pace import slowness
 from tests.lab.processes import succeed
 
@@ -117,44 +116,15 @@ def test_damaged_torch_file_fails_the_import(linked_torch):
     assert str(fault.message).startswith("SyntaxError: ")
 
 
-SURROUNDINGS = {
-    "torch on PYTHONPATH": (
-        {"PYTHONPATH": "{folder}/other"},
-        {"other/torch/__init__.py": "__version__ = '0.0'"},
-        "modules in PYTHONPATH ({folder}/other) hide installed packages: torch",
-        "unset PYTHONPATH",
-    ),
-    "no standard library": (
-        {"PYTHONHOME": "/nonexistent"},
-        {},
-        "(python -I): exited with status 1: Fatal Python error",
-        "unset PYTHONHOME",
-    ),
-    "a module that does no harm": ({"PYTHONPATH": "{folder}"}, {"test.py": ""}, "", ""),
-}
-
-
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", SURROUNDINGS)
-def test_verify_checks_python_environment_variables_and_modules(
-    real_torch, tmp_path, monkeypatch, name
+def test_missing_standard_library_is_reported_with_its_variable(
+    real_torch, monkeypatch
 ):
-    variables, files, message, command = SURROUNDINGS[name]
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    for variable, value in variables.items():
-        monkeypatch.setenv(variable, value.format(folder=tmp_path))
-    monkeypatch.chdir(tmp_path)
-    verdict = verify(real_torch)
-    if not message:
-        assert verdict.status == "passed"
-        return
-    fault = the_fault(verdict)
-    assert message.format(folder=tmp_path) in str(fault.message)
-    assert fault.fixes == (command.format(folder=tmp_path),)
+    monkeypatch.setenv("PYTHONHOME", "/nonexistent")
+    fault = the_fault(verify(real_torch))
+    assert "exited with status 1: Fatal Python error" in str(fault.message)
+    assert [*map(str, fault.fixes)] == ["unset PYTHONHOME"]
     assert fault.id == "F46"
-    assert verdict.environment.torch == VERSION or "PYTHONHOME" in variables
 
 
 @pytest.mark.heavy
@@ -257,16 +227,6 @@ def test_deep_checks_detect_wrong_results(real_torch, tmp_path, monkeypatch):
     python = real_torch / "bin" / "python"
     done = process.run([python, "-c", WRONG_RESULTS, KERNELS.parent], seconds=120)
     assert done.out.split() == ["fft", "linear-algebra", "compile"], done.err
-
-
-@pytest.mark.heavy
-def test_triton_interpret_variable_is_unset_with_warning(real_torch, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    listener = Listener()
-    verify_environment(real_torch / "bin" / "python", HERE, reporter=listener)
-    assert any(
-        "the checks ignore TRITON_INTERPRET" in text for text in listener.warnings
-    )
 
 
 @pytest.mark.heavy

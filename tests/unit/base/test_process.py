@@ -65,6 +65,7 @@ def test_background_child_holding_output_does_not_block(then, status, out, *, he
 
 
 SLEEPS = "import time\nprint('begun', flush=True)\ntime.sleep(60)"
+LARGE = "import time\nprint('begun', flush=True)\nx = b'x' * 10**9\ntime.sleep(60)"
 ENDLESS = "import os\nprint('begun', flush=True)\nwhile True: os.write(1, b'x' * 65536)"
 
 
@@ -72,6 +73,7 @@ ENDLESS = "import os\nprint('begun', flush=True)\nwhile True: os.write(1, b'x' *
     ("code", "silence", "excess"),
     [
         (SLEEPS, 0.0025, "not finished after 1 s"),
+        (LARGE, 60, "used more than 1 GB of memory"),
         (ENDLESS, 60, "wrote more than 10 MB"),
     ],
 )
@@ -79,9 +81,9 @@ def test_slow_or_verbose_program_is_stopped(code, silence, excess):
     command = [sys.executable, "-c", code]
     timeouts = Timeouts(silence=silence)
     with within(20):
-        done = process.run(command, seconds=timeouts.total)
+        done = process.run(command, seconds=timeouts.total, memory=10**9)
         with pytest.raises(InstallationError, match=f"was stopped: {excess}") as caught:
-            process.run(command, timeouts=timeouts)
+            process.run(command, timeouts=timeouts, memory=10**9)
     assert (done.status, done.ok, done.excess) == (None, False, excess)
     assert done.out.startswith("begun\n")
     assert len(done.out) <= 2 * process.OUTPUT

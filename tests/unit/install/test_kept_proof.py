@@ -183,12 +183,16 @@ def test_edits_without_reinstallation_keep_the_verification(venv):
 def test_next_container_of_a_host_uses_the_verification(venv, monkeypatch):
     stamp = replace(create_stamp(venv), verdict=PASSED, driver=MACHINE.driver)
     state.store_stamp(stamp, venv, MARKER.id, MACHINE)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(venv / "fresh"))
+    fresh = str(venv / "fresh")
+    with monkeypatch.context() as restarted:
+        restarted.setattr(state, "read_boot_id", lambda: "another boot")
+        assert is_proven(venv)
+        restarted.setenv("XDG_CACHE_HOME", fresh)
+        assert not is_proven(venv)
+    monkeypatch.setenv("XDG_CACHE_HOME", fresh)
     assert is_proven(venv)
     other = replace(MARKER, id="another")
     assert read_valid_stamp(venv, other, MACHINE) is None
-    monkeypatch.setattr(state, "read_boot_id", lambda: "another boot")
-    assert not is_proven(venv)
 
 
 def test_malformed_verification_stamp_is_ignored(venv):

@@ -1096,6 +1096,9 @@ def test_last_change_is_compared_after_a_restart(place, site):
     change(place)
     origin = place.last_change / "origin"
     _, inode = origin.read_text().split()
+    # Another tool added a file that the change did not write.
+    with (site / "alpha-2.dist-info/RECORD").open("a") as record:
+        record.write("alpha/theirs.py,,\n")
     for text in ("two", "t"):
         status = (site / "alpha/__init__.py").stat()
         (site / "alpha/__init__.py").write_text(text)

@@ -73,6 +73,7 @@ def test_comment_ending_with_backslash_keeps_next_line(read):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         settings = read(f"{comment}\n-i https://index.example/\n").settings
         assert [one.key for one in settings] == ["--index-url"], comment
+    assert written(read("torch\nnumpy \\").requirements) == ("torch", "numpy")
     with pytest.raises(UsageError, match="line 3: --hash must follow a requirement"):
         read(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
 

@@ -318,12 +318,14 @@ def test_no_index_keeps_the_hosts_of_locked_files(read):
 def test_lock_records_passed_keys_of_the_folder(read):
     sources = read(
         'exclude-newer = "2026-01-01"\nno-build-isolation-package = ["a"]\n'
+        'config-settings = {flags = "ü"}\n'
         'override-dependencies = ["b<2"]\nlink-mode = "copy"\nindex-strategy = "unsafe-best-match"\n',
         'resolution = "lowest"\n',
     )
     assert format_recorded_sources(sources.uv.settings) == (
         "exclude-newer 2026-01-01",
         'no-build-isolation-package ["a"]',
+        'config-settings {"flags": "ü"}',
         'override-dependencies ["b<2"]',
     )
 

@@ -65,15 +65,15 @@ def _find_rejection(
 ) -> Reason | None:
     constraints = context.program_constraints
     build = candidate.build
+    # If any build runs on all GPUs, so does the selected build.
+    if candidate.supported_gpus != best.supported_gpus:
+        return candidate.missing_code
     if constraints and build.torch > constraints.build.torch:
         return Reason(HELD_BACK, constraints.why)
     if constraints and build.torch == constraints.build.torch:
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
-    # If any build runs on all GPUs, so does the selected build.
-    if candidate.supported_gpus != best.supported_gpus:
-        return candidate.missing_code
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} also fits and is newer")
     merit = _explain_preference(candidate, best, context)

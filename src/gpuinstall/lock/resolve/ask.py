@@ -159,7 +159,6 @@ class _Project(Value):
             name: tuple(create_placeholder_wheel(name, one) for one in versions)
             for name, versions in virtual.items()
         }
-        added = question.files.keys() | known.files.keys()
         return ResolverProject(
             requirements=self._order_requirements(),
             python=question.python,
@@ -175,7 +174,7 @@ class _Project(Value):
             folder=lane.session.folder,
             wheels_only=self._find_unbuilt_packages(),
             sources=lane.session.sources,
-            unread=lane.pages.find_unread_packages() - added,
+            unread=lane.pages.find_unread_packages() - known.files.keys(),
         )
 
     def _find_unbuilt_packages(self) -> frozenset[str]:

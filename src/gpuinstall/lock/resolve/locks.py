@@ -310,11 +310,7 @@ def _explain_with_silence(
         is_known = is_online and conflict.code == error.code
         return Conflict(conflict if is_known else error)
     if is_by_fact:
-        # Only a refusal of the plan means that no reachable build runs.
-        unseen = "its builds were"
-        if conflict.code not in {NO_CODE, TORCH_ADDED}:
-            unseen = f"its torch {requests[0].plan.choice.build.name} was"
-        conflict.evidence = f"{silence.message}: {unseen} not considered"
+        conflict.evidence = f"{silence.message}: its builds were not considered"
         conflict.fixes += silence.fixes
         return Conflict(conflict)
     if conflict is not silence:

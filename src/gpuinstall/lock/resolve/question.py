@@ -339,24 +339,17 @@ def create_question(lock_request: LockRequest, plan: Plan) -> Question:
     For a request with only torch-family packages, the plan determines the build.
     Otherwise, uv may select any build that runs.
     """
-    choice = plan.choice
+    family = lock_request.catalog.family
     question = Question(
         lock_request=lock_request,
         plan=plan,
-        builds=(choice.build,),
-        requirements=choice.requirements,
-    )
-    if not question.is_open:
-        return question
-    family = lock_request.catalog.family
-    return replace(
-        question,
-        builds=plan.runnable or question.builds,
+        builds=plan.runnable,
         requirements=tuple(
             remove_backend_labels(one, family)
             for one in lock_request.request.requirements
         ),
     )
+    return question if question.is_open else question.with_builds([plan.choice.build])
 
 
 def create_questions(

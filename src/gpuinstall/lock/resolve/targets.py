@@ -9,7 +9,6 @@ from functools import partial
 from packaging.version import Version
 
 from gpuinstall.base.errors import MachineError, NoBuildError
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import list_locked_files
@@ -17,7 +16,7 @@ from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.ask import collect_pages
 from gpuinstall.lock.resolve.complete import complete, complete_refusal
 from gpuinstall.lock.resolve.doubts import find_doubts, list_uninspected
-from gpuinstall.lock.resolve.explain import explain_build, explain_older, is_warning
+from gpuinstall.lock.resolve.explain import explain_build
 from gpuinstall.lock.resolve.extensions import create_questions_with_files
 from gpuinstall.lock.resolve.found import Found, Refused
 from gpuinstall.lock.resolve.lane import Lane
@@ -41,7 +40,6 @@ from gpuinstall.lock.uv.resolution import (
     keep_requested_files,
 )
 from gpuinstall.plan import Plan
-from gpuinstall.plan.values import HELD_BACK
 from gpuinstall.sources.session import Session
 
 Resolutions = list[Resolution]
@@ -204,12 +202,6 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
 def _create_plan(found: Found) -> Plan:
     """Return the plan of an answer, with reasons for older releases."""
     question = found.question
-    plan = question.plan
-    if not question.is_open:
-        reasons = [one for one in explain_older(found) if not is_warning(one)]
-        if question.common_limit:
-            reasons.append(Reason(HELD_BACK, question.common_limit))
-        return replace(plan, reasons=(*plan.reasons, *reasons))
     lock_request = allow_any_version(question.narrowed_request, found.answer.dropped)
     choice = lock_request.choose_build(
         torch=question.torch,

@@ -1,4 +1,4 @@
-"""Define facts that METADATA omits, and the resolutions of uv."""
+"""Define facts that METADATA omits, and the answers of uv."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The question of one lock: a request with its candidate builds.
 
-Each alternative is a copy with some fields replaced. The inputs of several targets have
-a common Python and torch.
+Each alternative is a copy with some fields replaced. The questions of several targets
+have a common Python and torch.
 """
 
 from __future__ import annotations

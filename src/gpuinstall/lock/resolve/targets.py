@@ -113,7 +113,7 @@ def _resolve_together(
 
 
 def _prefer_versions(proposal: Resolution, question: Question) -> Question:
-    """Return an input that prefers the versions of the first target."""
+    """Return a question that prefers the versions of the first target."""
     family = question.catalog.family
     versions = {
         name: version

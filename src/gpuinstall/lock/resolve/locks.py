@@ -37,11 +37,11 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
 from gpuinstall.lock.resolve.found import TORCH_ADDED
-from gpuinstall.lock.resolve.kept_torch import keep_torch
 from gpuinstall.lock.resolve.live_builds import add_live_builds
 from gpuinstall.lock.resolve.previous import (
     NOTHING,
     Previous,
+    keep_torch,
     map_pins_by_name,
 )
 from gpuinstall.lock.resolve.question import (

@@ -12,23 +12,27 @@ from packaging.version import Version
 
 from gpuinstall.base.advice import make_change, make_shell_line
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
-from gpuinstall.catalog import COMPANIONS
+from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
+from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.ask import ask
 from gpuinstall.lock.resolve.facts import Answer, Facts
 from gpuinstall.lock.resolve.found import (
     TORCH_ADDED,
     Found,
+    Newest,
     Refused,
     is_torch_added,
 )
-from gpuinstall.lock.resolve.inspect import inspect
+from gpuinstall.lock.resolve.inspect import find_sdists, inspect
 from gpuinstall.lock.resolve.lane import Lane
 from gpuinstall.lock.resolve.question import Question, is_library_of_torch
-from gpuinstall.lock.uv.conflict import Conflict
+from gpuinstall.lock.resolve.reading import Reading, open_scope
+from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
+from gpuinstall.lock.uv.errors import find_failed_package
 
 TURNS = 12
 """Maximum number of uv runs with new facts for one question."""
@@ -49,14 +53,13 @@ def search(lane: Lane) -> Found | Refused:
     # Check URLs first: resolving a package from the wrong index can run its code.
     known = Facts(requirements=lane.find_nested_requirements())
     outcome = _settle(lane.question, known, lane)
+    steps = [_improve, _keep_project_versions]
+    for step in [_keep_torch] if lane.question.is_strict else steps:
+        if isinstance(outcome, Found):
+            outcome = step(outcome, lane)
     if isinstance(outcome, Refused):
-        return outcome
-    if lane.question.is_strict:
-        return _keep_torch(outcome, lane)
-    outcome = _improve(outcome, lane)
-    if isinstance(outcome, Refused):
-        return outcome
-    return _keep_project_versions(outcome, lane)
+        return _complete_refusal(outcome, lane)
+    return _complete(outcome, lane)
 
 
 def _keep_torch(found: Found, lane: Lane) -> Found | Refused:
@@ -306,3 +309,94 @@ def _find_later_torch(best: Found) -> Version | None:
         and all(one.allows(build.torch) for one in limits)
     ]
     return max(later, default=None)
+
+
+# The facts that an explanation needs.
+
+
+def _complete(found: Found, lane: Lane) -> Found:
+    """Return an answer with the facts that its explanation needs."""
+    scope = open_scope(found.answer, found.known, lane)
+    reading = Reading(scope, found.known, lane)
+    return replace(
+        found,
+        newest=_find_newest(found, lane),
+        inspected=reading.results,
+        unread=reading.find_unread(),
+        lacking=reading.find_lacking_libraries(),
+    )
+
+
+def _complete_refusal(refused: Refused, lane: Lane) -> Refused:
+    """Return a refusal with the facts that its explanation needs."""
+    is_listed = refused.conflict.unlisted in lane.pages.listed()
+    listed = {
+        name: tuple(wheel.version for wheel in wheels)
+        for name, wheels in lane.pages.read_pages().items()
+        if name in lane.question.requested - PAIRED
+    }
+    wheel = refused.conflict.incompatible
+    packages = [*map(find_failed_package, refused.known.unbuildable.values())]
+    if wheel and wheel.glibc:
+        packages.insert(0, wheel.package)
+    for package in packages:
+        demands = refused.known.log.find_demands(package)
+        releases = lane.releases.find_releases(package)
+        newest = max(releases, default=Version("0"))
+        one = lane.releases.find_wheel_for_newer_glibc(package, newest, demands)
+        if one:
+            wheel = IncompatibleWheel(package, str(one.version), _find_glibc(one))
+            break
+    return replace(
+        refused,
+        listed=listed,
+        is_listed=is_listed and not lane.session.sources.uv.exclude_newer,
+        incompatible=wheel,
+    )
+
+
+def _find_newest(found: Found, lane: Lane) -> dict[str, Newest]:
+    """Return the latest releases of packages that may be older."""
+    listed = lane.releases.newest_releases()
+    newest: dict[str, Newest] = {}
+    for package in dict.fromkeys([*listed, *find_sdists(found.answer)]):
+        selected = found.find_version(package)
+        if selected:
+            one = _find_limit(package, selected, found, lane)
+            newest |= {package: one} if one else {}
+    return newest
+
+
+def _find_limit(
+    package: str, selected: Version, found: Found, lane: Lane
+) -> Newest | None:
+    """Return a later release, with its requirement of torch or glibc."""
+    releases = lane.releases
+    listed = releases.newest_releases().get(package)
+    demands = found.known.log.find_demands(package, found.answer.versions)
+    wheel = releases.find_wheel_for_newer_glibc(package, selected, demands)
+    if wheel:
+        torch = _find_torch_demand(wheel, lane)
+        if torch is None:
+            return Newest(wheel.version, glibc=_find_glibc(wheel))
+        return Newest(max(wheel.version, listed or wheel.version), torch=torch)
+    if listed is None or listed <= selected:
+        return None
+    wheel = releases.find_releases(package).get(listed)
+    # The METADATA of a library or a locked package does not change the answer.
+    is_unread = is_library_of_torch(package) or found.is_kept(package)
+    if wheel is None or is_unread:
+        return Newest(listed)
+    return Newest(listed, torch=_find_torch_demand(wheel, lane))
+
+
+def _find_torch_demand(wheel: Wheel, lane: Lane) -> Requirement | None:
+    """Return a wheel's requirement of torch, if no build satisfies it."""
+    for one in lane.releases.read_metadata_requirements(wheel):
+        if one.name == "torch" and not any(map(one.allows, lane.question.torches)):
+            return one
+    return None
+
+
+def _find_glibc(wheel: Wheel) -> str:
+    return find_required_glibc([(wheel.package, wheel.filename)], least="2.5") or ""

@@ -14,7 +14,6 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import list_locked_files
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.ask import collect_pages
-from gpuinstall.lock.resolve.complete import complete, complete_refusal
 from gpuinstall.lock.resolve.doubts import find_doubts, list_uninspected
 from gpuinstall.lock.resolve.explain import explain_build
 from gpuinstall.lock.resolve.extensions import create_questions_with_files
@@ -34,7 +33,6 @@ from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.fetch import find_known_hashes
 from gpuinstall.lock.uv.resolution import (
     Resolution,
-    ServedPackages,
     check_sources,
     find_requested_hashes,
     keep_requested_files,
@@ -153,8 +151,7 @@ def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
     lane = Lane(question, session)
     found = search(lane)
     if isinstance(found, Refused):
-        return explain_refusal(complete_refusal(found, lane))
-    found = complete(found, lane)
+        return explain_refusal(found)
     resolution = _create_resolution(found, lane)
     for detail in list_uninspected(found):
         session.reporter.detail("Inspected", detail)
@@ -171,8 +168,13 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
     question, answer = lane.question, found.answer
     request, session = question.lock_request, lane.session
     pages = collect_pages(found.known, lane, chosen=answer.build)
-    served = ServedPackages(found.bound, pages, answer.build.backend.tag)
-    packages = check_sources(answer.packages, served, session)
+    packages = check_sources(
+        answer.packages,
+        pages,
+        session,
+        family=found.bound,
+        backend=answer.build.backend.tag,
+    )
     addresses = session.sources.addresses
     requested = find_requested_hashes(request.request.requirements, packages, addresses)
     packages = keep_requested_files(

@@ -105,44 +105,36 @@ class Resolution(Value):
         return replace(self, plan=plan)
 
 
-class ServedPackages(Value):
-    """The packages with their own pages, and the sources that serve them."""
-
-    family: Collection[str]
-    """The packages that only PyTorch's sources may provide."""
-
-    pages: Pages
-    """The files of packages that have their own page."""
-
-    backend: str
-    """The tag of torch's backend."""
-
-
 def check_sources(
-    packages: Packages, served: ServedPackages, session: Session
+    packages: Packages,
+    pages: Pages,
+    session: Session,
+    *,
+    family: Collection[str],
+    backend: str,
 ) -> Packages:
     """Check the sources of all files, and record the user's own indexes.
 
     Args:
         packages: The packages of uv's lock, without the virtual packages.
-        served: The packages with their own pages.
+        pages: The files of packages that have their own page.
         session: The HTTP clients and caches.
+        family: The packages that only PyTorch's sources may provide.
+        backend: The tag of torch's backend.
 
     Raises:
         InstallationError: A file is from a source that is not configured for its package.
         UsageError: A project file requires another source of a package.
     """
-    sources, pages = session.sources, served.pages
+    sources = session.sources
     check_required_urls(find_index_packages(packages), sources.addresses)
     report_metadata_urls(packages, sources, session.reporter)
-    check_family_wheels(packages, served.family)
+    check_family_wheels(packages, family)
     packages = use_page_files(packages, pages)
     check_provenance(list_locked_files(packages), pages)
     if not session.sourcing.offline:
         listed = session.find_listed_sources()
-        check_indexes(
-            packages, pages, served.backend, sources=listed, client=session.client
-        )
+        check_indexes(packages, pages, backend, sources=listed, client=session.client)
     return record_own_indexes(packages, pages, sources=sources, client=session.client)
 
 

@@ -467,9 +467,7 @@ def _collect_nested_settings(
     files = [*settings.files.values(), settings.typed_requirements]
     if not settings.only:
         files += *contents.files.values(), _list_unfiled(contents, folder)
-    listed = join_files(files)
-    texts = *listed.requirements, *listed.constraints
-    projects = [one for one in texts if one.url]
+    projects = [one for one in join_files(files).lines if one.url]
     if projects:
         from gpuinstall.lock.request.project import read_nested_settings
 

@@ -100,6 +100,7 @@ def test_offline_client_uses_only_its_cache(path, host, client, tmp_path):
         assert offline.page(f"{host.url}/{path}/") == page
         with pytest.raises(UnreachableError):
             offline.page(f"{host.url}/nothing/")
+        assert offline.optional_page(f"{host.url}/nothing/") is None
     assert host.log == []
 
 

@@ -107,6 +107,7 @@ def test_known_release_is_not_printed():
     assert str(find_additions([same], load_catalog())) == ""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("words", "status", "output"),
     [

@@ -162,3 +162,10 @@ def test_environment_marker_determines_its_original_devices(tmp_path):
 def test_package_removed_by_another_tool_has_no_metadata(tmp_path):
     removed = InstalledPackage("alpha", "1.0", tmp_path / "alpha-1.0.dist-info")
     assert removed.find_metadata_files() == []
+
+
+def test_compiled_files_are_found_without_parsing_rows(tmp_path):
+    lines = ("a/b.so,sha256=x,1", "c.so.1.2,,", '"d.PYD",,', "e.so.py,,", "f.py,,")
+    write_files(tmp_path, "RECORD", text="\n".join(lines))
+    package = InstalledPackage("a", "1.0", tmp_path)
+    assert package.find_native_files() == ["a/b.so", "c.so.1.2", "d.PYD"]

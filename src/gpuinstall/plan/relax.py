@@ -97,7 +97,12 @@ def list_nearest_torches(request: Request, catalog: Catalog) -> list[Version]:
     if not paired:
         return []
     releases = catalog.releases
-    return sort_by_distance(releases, _find_requested_minors(releases, paired))
+    nearest = sort_by_distance(releases, _find_requested_minors(releases, paired))
+    of_torch = [one for one in paired if one.name == "torch"]
+    # A torch that the request allows may run with other companions.
+    return sorted(
+        nearest, key=lambda torch: not all(one.allows(torch) for one in of_torch)
+    )
 
 
 def list_version_limits(request: Request) -> list[Requirement]:

@@ -50,6 +50,12 @@ def test_hint_names_the_glibc_of_a_wheel():
     assert (str(wheel), wheel.glibc) == ("kernels 2.0", "2.31")
 
 
+def test_wheel_for_another_architecture_is_no_reason():
+    message = GLIBC.replace("_28_x86_64", "_34_aarch64")
+
+    assert create_conflict(message).incompatible is None
+
+
 @pytest.mark.parametrize("message", ["", "error: unreadable"])
 def test_conflict_without_statements_has_no_sentence(message):
     assert create_conflict(message).format(["runner"]) == ""

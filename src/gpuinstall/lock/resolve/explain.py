@@ -106,9 +106,8 @@ def _find_torch_limits(torch: Version, found: Found) -> _Limits:
         elif package in requested or not requirers:
             programs[package] = sentence
         else:
-            path = format_requirers(requirers, _format_release(package, version))
-            demand = _format_requirement(one)
-            dependencies[requirers[0]] = f"{path}, which requires {demand}"
+            path = format_requirers(requirers, package)
+            dependencies[requirers[0]] = f"{path}, and {sentence}"
     labels = [label for label, build in found.builds.items() if build.torch == torch]
     fact = find_rejecting_fact(labels, found.facts_here)
     facts = {fact.package: fact.explain(labels[0])} if fact else {}

@@ -94,7 +94,7 @@ class OlderReleases:
 
     def _skip(self, wheel: Wheel) -> Fact:
         """Return the fact that a release was not tried."""
-        fact = _create_skipped_fact(wheel, "newer releases do not run")
+        fact = _create_skipped_fact(wheel, "several newer ones do not run")
         return replace(fact, builds=self.fact.builds, wheel=wheel)
 
     def _find_candidates(self, *, is_optional: bool) -> list[Wheel]:

@@ -240,8 +240,8 @@ def _find_newer_releases(best: Found, lane: Lane) -> dict[str, Version]:
     """
     behind = dict[str, Version]()
     fixed = []
-    for package in _list_open_programs(best, lane):
-        newest = _find_newer_release(package, best, lane)
+    for package, listed in _find_open_programs(best, lane).items():
+        newest = _find_newer_release(package, listed, best, lane)
         if newest:
             behind[package] = newest
         else:
@@ -263,26 +263,44 @@ def _find_newer_releases(best: Found, lane: Lane) -> dict[str, Version]:
     return behind
 
 
-def _list_open_programs(best: Found, lane: Lane) -> list[str]:
-    """Return the requested programs for which uv selected the release."""
-    return [
-        package
-        for package, listed in lane.releases.newest_releases().items()
-        if listed
+def _find_open_programs(best: Found, lane: Lane) -> dict[str, Version]:
+    """Return the programs for which uv selected the release, with the latest.
+
+    They are the requested programs and dependencies whose sdist uv selected, maybe
+    because later wheels require another torch.
+    """
+    listed = lane.releases.newest_releases()
+    if lane.session.sources.uv.selects_latest:
+        sdists = find_sdists(best.answer)
+        listed = {one: _find_latest_wheel(one, best, lane) for one in sdists} | listed
+    return {
+        package: newest
+        for package, newest in listed.items()
+        if newest
         and package in best.answer.versions
         and package not in best.question.preferences
         and not is_library_of_torch(package)
-    ]
+    }
 
 
-def _find_newer_release(package: str, best: Found, lane: Lane) -> Version | None:
+def _find_latest_wheel(package: str, best: Found, lane: Lane) -> Version | None:
+    """Return the latest release with a wheel that all requirements allow."""
+    demands = best.known.log.find_demands(package, best.answer.versions)
+    for version in lane.releases.find_releases(package):
+        if all(one.allows(version) for one in demands):
+            return version
+    return None
+
+
+def _find_newer_release(
+    package: str, listed: Version, best: Found, lane: Lane
+) -> Version | None:
     """Return the latest release that no fact excludes, if it is newer.
 
     If the release has a wheel, its METADATA must allow a build of torch.
     """
-    listed = lane.releases.newest_releases()[package]
     selected = best.find_version(package)
-    if not selected or not listed or listed <= selected:
+    if not selected or listed <= selected:
         return None
     wheels = lane.releases.find_releases(package)
     excluded = best.known.find_excluded_versions(package)
@@ -375,7 +393,7 @@ def _find_limit(
     listed = releases.newest_releases().get(package)
     demands = found.known.log.find_demands(package, found.answer.versions)
     wheel = releases.find_wheel_for_newer_glibc(package, selected, demands)
-    if wheel:
+    if wheel and not (listed and listed > wheel.version):
         torch = _find_torch_demand(wheel, lane)
         if torch is None:
             return Newest(wheel.version, glibc=_find_glibc(wheel))

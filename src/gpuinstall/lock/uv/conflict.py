@@ -40,7 +40,8 @@ _RANGE = re.compile(r"[=<>~!]\S*")
 _HINT = re.compile(r"(?m)^ *hint: (.+)")
 _OWN_INDEX = re.compile(r"file://\S*/family")
 _NEWER_GLIBC = re.compile(
-    r"Wheels are available for `([^`]+)` \(v(\S+)\) on [^`]*`manylinux_(\d+)_(\d+)_"
+    r"matching platform tag \(e\.g\., `manylinux_\d+_\d+_(?P<arch>\w+)`[\s\S]*"
+    r"Wheels are available for `([^`]+)` \(v(\S+)\) on [^\n]*?`manylinux_(\d+)_(\d+)_(?P=arch)`"
 )
 _OTHER_PYTHON = re.compile(
     r"only found wheels for `([^`]+)` \(v(\S+)\) with .*`cp(\d)(\d+)`"
@@ -97,10 +98,10 @@ class Conflict(Value):
     @cached_property
     def incompatible(self) -> IncompatibleWheel | None:
         """The wheel in uv's hint, for a newer glibc or another Python."""
+        if found := _NEWER_GLIBC.search(self.message):
+            _, package, version, major, minor = found.groups()
+            return IncompatibleWheel(package, version, glibc=f"{major}.{minor}")
         for hint in self.hints:
-            if found := _NEWER_GLIBC.search(hint):
-                package, version, major, minor = found.groups()
-                return IncompatibleWheel(package, version, glibc=f"{major}.{minor}")
             if found := _OTHER_PYTHON.search(hint):
                 package, version, major, minor = found.groups()
                 return IncompatibleWheel(package, version, python=f"{major}.{minor}")

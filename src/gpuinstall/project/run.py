@@ -342,9 +342,9 @@ def _select_machine(
     settings: Settings, here: Machine | None, contents: Contents, reporter: Reporter
 ) -> Machine:
     """Return the machine to plan for, with the glibc that its locks assume."""
-    from gpuinstall.machine.probe import read_machine  # slow to import
-
     if settings.machine is None:
+        from gpuinstall.machine.probe import read_machine  # slow to import
+
         return here or read_machine(reporter)
     machine = settings.machine
     if machine.os == "linux" and not machine.glibc:

@@ -668,18 +668,21 @@ class InstallState(Value):
 
     def _make_target_command(self) -> Advice:
         """Return the command that adds this machine to the lock files."""
-        targets = [*self.targets]
-        if not targets:
-            return make_command("lock", note="writes one that does")
         any_backend = self.lock_request.with_request_changes(
             backend=None, allowed_backends=None
         )
-        machine = any_backend.machine
-        build = any_backend.plan.choice.build
-        targets.append(str(Target(build.backend.tag, machine.os, machine.arch)))
+        plan, machine = any_backend.outcome, any_backend.machine
+        locks = [one.candidate for one in self.misfits]
+        own = [one.target for one in locks if one.is_from_gpuinstall]
+        if isinstance(plan, Rejected):
+            return make_command("lock")
+        build = plan.choice.build
+        target = str(Target(build.backend.tag, machine.os, machine.arch))
+        if target in own:
+            return make_command("lock", note="writes one that does")
         words = ["lock"]
-        for target in dict.fromkeys(targets):
-            words += ["--target", target]
+        for one in dict.fromkeys((*(self.targets or own), target)):
+            words += ["--target", one]
         locked = {one.candidate.record.torch for one in self.misfits}
         newer = [
             torch

@@ -139,7 +139,11 @@ def _check_missing_locks(locks: Sequence[Lock], targets: Sequence[str]) -> None:
         missing = missing or {"pylock.*.toml"}
     if missing:
         message = f"no {' and no '.join(sorted(missing))} in this folder"
-        raise LockError("lock-missing", message, hint=make_command("lock"))
+        words = ["lock"]
+        own = [lock.target for lock in locks if lock.is_from_gpuinstall]
+        for text in dict.fromkeys((*own, *targets)):
+            words += ["--target", text]
+        raise LockError("lock-missing", message, hint=make_command(*words))
 
 
 def _find_staleness_reasons(

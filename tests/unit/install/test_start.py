@@ -49,7 +49,7 @@ def test_incompatible_locks_are_reported_with_a_fix(
     assert "CUDA 12.x needs driver 525.60.13 or newer" in str(finding.evidence)
     assert [*map(str, finding.fixes)] == [
         "Update the NVIDIA driver to 525.60.13 or newer, up to 580 (for pylock.cu126.toml)",
-        "gpuinstall lock   # writes one that does",
+        "gpuinstall lock --target cu126 --target cu118",
     ]
 
 

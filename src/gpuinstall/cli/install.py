@@ -353,6 +353,11 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     If the folder has lock files but no environment, only the lock files change.
     """
     paths = options.read_paths(is_read_only=True)
+    # The interrupted change may have changed the request.
+    if options.dry_run:
+        check_finished(paths.venv)
+    else:
+        recover_environment(paths, options.terminal)
     if find_locks(paths.folder) and is_vacant(paths.venv):
         from gpuinstall.cli.lock import change_locks  # slow to import
 
@@ -369,11 +374,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
                 note="install --into reinstalls packages that your files require",
             ),
         )
-    # The interrupted change may have changed the request.
-    if options.dry_run:
-        check_finished(paths.venv)
-    else:
-        recover_environment(paths, options.terminal)
     with options.open_project(without=names) as project:
         return _install_changed_request(project, options, "remove", *names)
 

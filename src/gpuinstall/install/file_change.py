@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuinstall.base.advice import Advice, make_change
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
+    interpreter,
     relative_prefix,
     unused_venv_option,
 )
@@ -302,7 +303,8 @@ def check_inside(place: EnvironmentPaths, names: Collection[str]) -> None:
     why = "the change would write or remove files outside the environment"
     if is_link(path):
         error = create_link_error(path, why)
-        if any(one.is_relative_to(path) for one in place.find_packages_folders()):
+        needed = (interpreter(place.venv), *place.find_packages_folders())
+        if any(one.is_relative_to(path) for one in needed):
             # The environment needs the target of this link.
             venv = unused_venv_option(place.folder)
             change = make_change(*venv, note="another folder", without=("--into",))

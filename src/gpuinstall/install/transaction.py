@@ -655,7 +655,7 @@ def check_last_change(place: EnvironmentPaths) -> bool:
     _, inode = read_commit_origin(last)
     if inode not in {"", str(read_file_stamp(str(place.root))[2])}:
         # roll_back reports an environment that another tool has recreated.
-        if read_marker(place.venv):
+        if not place.is_managed or read_marker(place.venv):
             _discard_last(place)
         return False
     incomplete = _find_incomplete(place, read_journal(last))

@@ -86,7 +86,9 @@ def find_faults(typed, hint):
     if is_for_others and command in FOR_THIS_MACHINE:
         yield "it is for this machine"
     if is_same or (is_for_others and command in {"lock", "plan"}):
-        lost = before & IDENTIFYING - after - {"--target"}
+        # A new environment needs no --into.
+        changed = {"--target", *(["--into"] if "another folder" in hint else [])}
+        lost = before & IDENTIFYING - after - changed
         if lost:
             yield f"it omits {lost}"
 

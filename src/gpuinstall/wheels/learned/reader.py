@@ -152,8 +152,9 @@ class Reader(Value):
         wheel = build.unread[0]
 
         def read() -> WheelRow:
-            index = self.sources.addresses.default_index
-            return _torch_row(wheel, self._open(wheel), build, index)
+            return _torch_row(
+                wheel, self._open(wheel), build, self.sources.addresses.default_index
+            )
 
         return self._read_cached(wheel, read, build.backend.tag, Depth.PART)
 
@@ -308,9 +309,10 @@ class Reader(Value):
         if is_file_url(wheel.url):
             return FileRanges(file_path(wheel.url))
         # Redirects between these hosts are allowed.
+        addresses = self.sources.addresses
         own = (
-            self.sources.addresses.torch_index,
-            self.sources.addresses.default_index or "",
+            addresses.torch_index,
+            addresses.default_index or "",
             f"https://{OFFICIAL_FILES}",
         )
         hosts = {urlsplit(address).netloc for address in own}

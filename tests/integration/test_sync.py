@@ -47,7 +47,7 @@ HEAVY = {
     "urllib.request",
     "zipfile",
 }
-OWN_MODULES = 129
+OWN_MODULES = 128
 """The maximum number of gpuinstall's modules, without vendors' modules."""
 
 

@@ -34,7 +34,6 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.sources.addresses import make_export_commands
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.provenance import Effect, is_on_pytorch_host
-from gpuinstall.sources.web import find_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -263,6 +262,8 @@ def _read_listed_urls(
         sources: The sources, with the default index.
         client: The HTTP client.
     """
+    from gpuinstall.sources.web import find_page  # slow to import
+
     own = sources.with_default_index(None)
     # Other indexes receive no names from torch's index, and torch's index no others.
     tags = [torch.backend] if load_catalog().is_tied(package) else []

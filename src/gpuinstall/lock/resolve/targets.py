@@ -9,6 +9,7 @@ from functools import partial
 from packaging.version import Version
 
 from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import list_locked_files
@@ -38,6 +39,7 @@ from gpuinstall.lock.uv.resolution import (
     keep_requested_files,
 )
 from gpuinstall.plan import Plan
+from gpuinstall.plan.values import HELD_BACK
 from gpuinstall.sources.session import Session
 
 Resolutions = list[Resolution]
@@ -210,4 +212,9 @@ def _create_plan(found: Found) -> Plan:
         python=question.python,
         programs=explain_build(found),
     )
-    return plan_or_raise(choice, question.lock_request.machine)
+    plan = plan_or_raise(choice, question.lock_request.machine)
+    common = Reason(HELD_BACK, question.common_limit)
+    # If torch is pinned to its locked version, the plan considers no other.
+    if question.is_open or not common.message or common in plan.reasons:
+        return plan
+    return replace(plan, reasons=(*plan.reasons, common))

@@ -20,7 +20,6 @@ from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import (
     choose_locked_torch,
     find_minimum_cuda,
-    find_newer_torch,
 )
 from gpuinstall.plan.values import PlanInput
 from gpuinstall.project import Project
@@ -54,12 +53,11 @@ def plan_command(options: CommandOptions) -> Outcome:
         plan = choose_locked_torch(wanted)
         if isinstance(plan, Plan):
             plan = _add_warnings(plan, project)
-            newer = find_newer_torch(plan, wanted)
             kept = _find_kept_torch(plan, requested, project)
             minimum = None
             if options.gpu_names:
                 minimum = find_minimum_cuda(plan, wanted)
-            reasons = (*plan.reasons, *filter(None, (newer, kept, minimum)))
+            reasons = (*plan.reasons, *filter(None, (kept, minimum)))
             plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)

@@ -28,7 +28,7 @@ from gpuinstall.lock.file.fit import (
     select_sources,
 )
 from gpuinstall.plan.python import find_release
-from gpuinstall.plan.values import TORCH_HELD
+from gpuinstall.plan.values import TORCH_HELD, TORCH_LIMITED
 from gpuinstall.project import Project
 from gpuinstall.sources.announcements import report_ignored_settings
 
@@ -69,14 +69,17 @@ def select_lock(
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
     client = project.open_session().client
-    reason = None
+    reasons: list[Reason] = []
     if state.options.upgrade or "torch" in state.options.moving:
-        from gpuinstall.plan.alternatives import find_newer_torch  # slow to import
-
-        reason = find_newer_torch(resolution.plan, state.lock_request)
+        reasons += [
+            one._replace(code=TORCH_HELD)
+            for one in resolution.plan.reasons
+            if one.code == TORCH_LIMITED
+        ]
     elif not client.was_unreachable(project.sources.addresses.torch_index):
-        reason = _find_better_build(resolution, state, project.contents.locks.valid)
-    explained = resolution.with_warnings((), filter(None, [reason]))
+        better = _find_better_build(resolution, state, project.contents.locks.valid)
+        reasons += filter(None, [better])
+    explained = resolution.with_warnings((), reasons)
     return _add_lock(explained, state, project)
 
 

@@ -8,10 +8,8 @@ from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Rules
-from gpuinstall.plan.candidates import evaluate_build, find_torch_limits
-from gpuinstall.plan.choice import choose, create_plan_context
-from gpuinstall.plan.gpus import exclude_unusable_gpus
-from gpuinstall.plan.values import TORCH_HELD, Plan, PlanInput, Rejected
+from gpuinstall.plan.choice import choose
+from gpuinstall.plan.values import Plan, PlanInput, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
 """Reason codes for backends that the request excludes."""
@@ -62,7 +60,9 @@ def choose_locked_torch(wanted: PlanInput) -> Plan | Rejected:
         if preferred.name == "torch" and preferred.pinned:
             # Ignore the local version, because this machine may need another build of the same torch version.
             public = preferred.pinned.partition("+")[0]
-            pin = Constraint.of("torch", f"=={public}")
+            pin = replace(
+                Constraint.of("torch", f"=={public}"), written="the project's own lock"
+            )
             locked = replace(request, constraints=(*request.constraints, pin))
             plan = choose(machine, locked, catalog)
             if runs_on_same_gpus(plan, best):
@@ -84,40 +84,6 @@ def runs_on_same_gpus(locked: Plan | Rejected, best: Plan | Rejected) -> bool:
     if best.choice.build.backend == CPU != locked.choice.build.backend:
         return False
     return locked.covered_gpus >= best.covered_gpus
-
-
-def find_newer_torch(plan: Plan, wanted: PlanInput) -> Reason | None:
-    """Report a newer compatible torch, and the limit that excludes it.
-
-    Args:
-        plan: The plan for the request.
-        wanted: The input of the plan.
-
-    Returns:
-        A reason, or None if no requirement, constraint, or lock file excludes a
-        newer torch.
-    """
-    request = wanted.request
-    context = create_plan_context(wanted.machine, request, wanted.catalog)
-    context = exclude_unusable_gpus(context)
-    if plan.status == "cpu":
-        context = context.with_gpus_at(())
-    chosen = plan.choice.build
-    for build in context.builds:
-        if build.torch <= chosen.torch:
-            break
-        evaluated = evaluate_build(build, context)
-        supported = context.with_gpus_at(evaluated.supported_gpus).gpus
-        is_for_all = plan.covered_gpus <= {gpu.index for gpu in supported}
-        if build.backend.kind != chosen.backend.kind or not is_for_all:
-            continue
-        limits = [*map(str, find_torch_limits(evaluated, context))]
-        if request.preferred and not evaluated.reason:
-            limits = ["the project's own lock"]
-        if limits:
-            newer = f"torch {build.torch} would run here"
-            return Reason(TORCH_HELD, f"{newer}, but {limits[0]} keeps {chosen.torch}")
-    return None
 
 
 def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:

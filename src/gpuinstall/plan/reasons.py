@@ -28,6 +28,7 @@ from gpuinstall.plan.values import (
     NEWEST_BUT,
     PREFERRED_BACKEND_REJECTED,
     PROGRAM_HELD_BACK,
+    TORCH_LIMITED,
     WITHOUT_GPU,
 )
 
@@ -184,6 +185,11 @@ def _explain_newest_torch(
     """
     rules = context.rules
     build = best.build
+    for each in newer:
+        limits = None if each.missing_code else find_torch_limits(each, context)
+        if limits:
+            message = f"torch {each.build.torch} would run here, but {limits[0]} keeps {build.torch}"
+            return Reason(TORCH_LIMITED, message)
     nearest = find_closest_build(newer, rules)
     if nearest is None or nearest.reason is None:
         newest = f"{build.torch} is the newest known torch"
@@ -191,15 +197,12 @@ def _explain_newest_torch(
             newest += f" with a build for {rules.name} GPUs"
         return Reason("newest-torch", newest)
     code = nearest.reason_code
-    why = nearest.format_rejection(rules)
-    if code in _EXCLUDED_BY_REQUEST:
-        why = nearest.reason.message
     is_reachable = all(each.reason_code != "unreachable" for each in newer)
     where = "" if is_reachable else " in the reachable sources"
     is_expected = code in UNAVAILABLE or code in _EXCLUDED_BY_REQUEST
     return Reason(
         "newest-torch" if is_expected else f"{NEWEST_BUT}{code}",
-        f"{build.torch} is the newest{where} that fits; {why}",
+        f"{build.torch} is the newest{where} that fits; {nearest.format_rejection(rules)}",
     )
 
 

@@ -31,7 +31,9 @@ WITHOUT_GPU = "no-gpu"
 NEWEST_BUT = "newest-but-"
 """Prefix of reason codes for a newer torch that is rejected."""
 TORCH_HELD = "torch-held"
-"""Reason code for a better torch that a lock or a requirement excludes."""
+"""Reason code for a better torch that only ``--upgrade`` selects."""
+TORCH_LIMITED = "torch-limited"
+"""Reason code for a newer torch that a lock or a requirement excludes."""
 INSTALL_REASONS = frozenset(
     {
         TORCH_HELD,

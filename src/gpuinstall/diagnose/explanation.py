@@ -157,7 +157,7 @@ def _is_elsewhere(conditions: Conditions, reading: LocalReading) -> bool:
     if gpus and not any(gpu in names for gpu in gpus):
         return True
     places = {*known_of(machine), machine.environment.container or ""}
-    return any(conditions.hold(place) for place in _PLACES - places)
+    return any(map(conditions.hold, _PLACES - places))
 
 
 def _known(conditions: Conditions, reading: LocalReading) -> list[str]:

@@ -105,7 +105,7 @@ def driver_floor(reading: LocalReading) -> FoundCauses:
     build = torch.build if torch and torch.backend != CPU else None
     if build is None:
         rows = rules.catalog.builds_for(reading.machine.os, reading.machine.arch)
-        if any(rules.find_driver_rejection(row) for row in rows):
+        if any(map(rules.find_driver_rejection, rows)):
             return FoundCauses()
         return FoundCauses(
             refutation=f"{rules.driver} on this machine supports every build of PyTorch"

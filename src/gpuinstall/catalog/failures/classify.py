@@ -256,9 +256,8 @@ class Conditions:
             if machine
             else FixContext(own_keys(LINUX, None))
         )
-        systems = [name for name in ORIGINS if self.hold(name)]
-        if systems or "distribution" in self.placeholders or self.hold("native-linux"):
-            context = replace(context, keys=self._keys_told(systems, machine))
+        if any(map(self.hold, (*ORIGINS, "distribution", "native-linux"))):
+            context = replace(context, keys=self._keys_told(machine))
         context = replace(
             context, is_about=self._is_about, is_legacy=self.hold("legacy-gpu")
         )
@@ -271,21 +270,23 @@ class Conditions:
         """Return whether a key of a fix is a subject of the text."""
         return key not in ORIGINS and self.hold(key)
 
-    def _keys_told(
-        self, systems: list[str], machine: Machine | None
-    ) -> tuple[str, ...]:
+    def _keys_told(self, machine: Machine | None) -> tuple[str, ...]:
         """Return the fix keys of the system that the text mentions.
 
         The distribution and container engine of ``machine`` are the defaults.
         """
+        systems = [*filter(self.hold, ORIGINS)]
+        # The shell of WSL is Linux's, although the text also mentions Windows.
+        if "wsl" in systems and "windows" in systems:
+            systems.remove("windows")
         engine = machine.environment.container if machine else None
         if engine and "container" in systems and set(ENGINES).isdisjoint(systems):
             systems.insert(0, engine)
         if not OTHER_SYSTEMS.isdisjoint(systems):
             return tuple(systems)
-        distribution = self.placeholders.get("distribution")
-        if machine and not distribution:
-            distribution = machine.distribution
+        distribution = self.placeholders.get(
+            "distribution", machine.distribution if machine else None
+        )
         return (*systems, *own_keys(LINUX, distribution))
 
     @property

@@ -155,6 +155,7 @@ def test_cause_and_fix_depend_on_the_platform():
         is_right = (
             row.get("is") in {None, *(cause.id for cause in causes[:1])}
             and row.get("fix", "") in fix
+            and row.get("first", "") in fix.partition("\n")[0]
             and row.get("never", "no command") not in fix
             and row.get("why", "") in "".join(cause.why for cause in causes[:1])
             and bool(causes) == ("fix" in row)
@@ -236,6 +237,28 @@ def test_exhausted_open_files_require_higher_limit():
     assert str(limit.fix[0]).startswith("ulimit -n ")
 
 
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (
+            "Free memory on device (2.13/23.65 GiB) on startup is less than desired GPU memory utilization (0.9, 21.28 GiB).",
+            "nvidia-smi",
+        ),
+        (
+            "No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+            "--max-model-len",
+        ),
+        (
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes.",
+            "data loader workers",
+        ),
+    ],
+)
+def test_first_step_belongs_to_the_full_memory(text, step):
+    (full,) = lookalikes(text)
+    assert step in str(full.fix[0])
+
+
 def test_out_of_memory_fix_excludes_current_process():
     own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."
@@ -245,7 +268,7 @@ def test_out_of_memory_fix_excludes_current_process():
     assert "expandable_segments" in first
     assert "40.69 GiB is reserved and unused" in first
     assert not any("76" in line for line in rest)
-    assert any(line.startswith("ps -fp 76 ") for line in other)
+    assert other[0].startswith("ps -fp 76 ")
     assert "{" not in "".join(map(str, lookalikes("CUDA out of memory")[0].fix))
 
 

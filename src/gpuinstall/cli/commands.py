@@ -14,7 +14,7 @@ from gpuinstall.base.text import sanitize
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import click
 
@@ -84,6 +84,21 @@ def load_command(name: str) -> click.Command:
         import_module(f"gpuinstall.cli.{module}"), f"{name}_command"
     )
     return command
+
+
+def split_command(
+    words: Sequence[str],
+) -> tuple[click.Command | None, list[str], list[str]]:
+    """Split words into a command or subcommand, its name, and its arguments.
+
+    Returns:
+        The click command, or None if no command has the name.
+    """
+    name, subname = [*words, "", ""][:2]
+    command = load_command(name) if name in COMMANDS else None
+    subcommand = getattr(command, "commands", {}).get(subname)
+    depth = bool(command) + bool(subcommand)
+    return subcommand or command, [*words[:depth]], [*words[depth:]]
 
 
 def format_hint(hint: Hint) -> str:

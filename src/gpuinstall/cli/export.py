@@ -100,7 +100,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     extras = options.with_servers
     # An image is for Linux, and is often built on a machine without a GPU.
     note = "or cu126, for NVIDIA GPUs"
-    lock_command = make_command("lock", "--target", "cpu", note=note)
+    lock_command = make_command("lock --target cpu", note=note)
     locks = _read_locks(
         options, takes_several=options.any_lock, lock_command=lock_command
     )
@@ -252,10 +252,7 @@ def _check_conda_packages(folder: Path) -> None:
             "conda-packages",
             f"{declared.file} has conda packages that are not in the lock file: {join_names(packages)}",
             hint=make_command(
-                "export",
-                "requirements",
-                "-o",
-                "locked.txt",
+                "export requirements -o locked.txt",
                 note=f"and in the pip section of {declared.file}: -r locked.txt",
             ),
         )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from os.path import isdir, isfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -105,7 +106,7 @@ def install_command(options: CommandOptions) -> Outcome:
             raise UsageError(
                 "environment-as-package",
                 f"{name} is an environment in this folder, not a package",
-                hint=make_command("install", "--into", "--venv", name),
+                hint=make_command("install --into --venv", name),
             )
     if options.into:
         named = options.python
@@ -113,17 +114,7 @@ def install_command(options: CommandOptions) -> Outcome:
             named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
         python = find_trusted_interpreter(options, named)
         with options.open_project() as project:
-            project.reporter.step("Machine", format_machine(project.machine))
-            selected = InstallOptions(
-                python=python,
-                attempts=1,
-                reinstall=options.reinstall,
-                reinstalled=options.reinstall_packages,
-            )
-            if options.dry_run:
-                return _report_dry_run(dry_run(project, selected))
-            done = install(project, selected)
-        return Outcome(done.to_dict(), list(_generate_into_rows(done)))
+            return _install(project, options, python=python, attempts=1)
     with options.open_project(ignores_existing_backend=options.only) as project:
         if not is_environment_given():
             check_program_environment(project.paths.venv, project.reporter)
@@ -211,23 +202,28 @@ def _install_changed_request(
     named = set(options.packages_to_upgrade())
     if options.upgrade:
         named |= typed
+    upgrade = options.upgrade and not named
+    moving = tuple(sorted(named))
+    return _install(project, options, upgrade=upgrade, moving=moving)
+
+
+def _install(project: Project, options: CommandOptions, **selection: Any) -> Outcome:
+    """Install requested packages, or report the changes with ``--dry-run``.
+
+    Args:
+        project: The project.
+        options: The options of the command.
+        selection: The fields of InstallOptions that the options do not determine.
+    """
+    reporter = project.reporter
+    reporter.step("Machine", format_machine(project.machine))
     selected = InstallOptions(
         replace=options.replace,
         discard_previous=options.discard_previous,
-        upgrade=options.upgrade and not named,
-        moving=tuple(sorted(named)),
         reinstall=options.reinstall,
         reinstalled=options.reinstall_packages,
+        **selection,
     )
-    return _install(project, options, selected)
-
-
-def _install(
-    project: Project, options: CommandOptions, selected: InstallOptions
-) -> Outcome:
-    """Install requested packages, or report the changes with ``--dry-run``."""
-    reporter = project.reporter
-    reporter.step("Machine", format_machine(project.machine))
     if options.dry_run:
         planned = dry_run(project, selected)
         if selected.locked:
@@ -262,11 +258,9 @@ def _install(
             "rejected": list_rejected_locks(result.misfits),
         }
         _warn_if_request_differs(result.fit.lock, project)
-    return Outcome(
-        data,
-        list(_generate_result_rows(result)),
-        is_partial=result.fit.plan.status == "partial",
-    )
+    rows = _generate_into_rows if selected.python else _generate_result_rows
+    is_partial = result.fit.plan.status == "partial"
+    return Outcome(data, list(rows(result)), is_partial=is_partial)
 
 
 def _report_dry_run(planned: PlannedInstallation) -> Outcome:
@@ -409,16 +403,8 @@ def sync_command(options: CommandOptions) -> Outcome:
         check_libcuda(project.paths.venv, project.machine)
         if own_lock:
             _check_inputs(project, selected_target)
-        selected = InstallOptions(
-            locked=own_lock,
-            target=str(selected_target) if selected_target else None,
-            attempts=1,
-            reinstall=options.reinstall,
-            reinstalled=options.reinstall_packages,
-            replace=options.replace,
-            discard_previous=options.discard_previous,
-        )
-        return _install(project, options, selected)
+        target = str(selected_target) if selected_target else None
+        return _install(project, options, locked=own_lock, target=target, attempts=1)
 
 
 def _warn_if_request_differs(lock: Lock, project: Project) -> None:

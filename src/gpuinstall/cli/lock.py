@@ -70,7 +70,7 @@ class LockGroup(click.Group):
                 f"{first} is a subcommand of lock and must follow it directly",
                 hint=(
                     make_command("lock", first, "--help"),
-                    make_command("lock", "--", first, note="a package of that name"),
+                    make_command("lock --", first, note="a package of that name"),
                 ),
             )
         return context

@@ -83,7 +83,7 @@ def report_command(options: CommandOptions) -> Outcome:
         raise UsageError(
             "no-records",
             f"{folder} has no records",
-            hint=make_command("probe", "--record", str(folder), note="on each node"),
+            hint=make_command("probe --record", str(folder), note="on each node"),
         )
     errors = [
         Finding(

@@ -38,7 +38,12 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
 from gpuinstall.base.version import __version__
-from gpuinstall.cli.commands import COMMAND_GROUPS, COMMANDS, load_command
+from gpuinstall.cli.commands import (
+    COMMAND_GROUPS,
+    COMMANDS,
+    load_command,
+    split_command,
+)
 from gpuinstall.cli.options import OPTIONS_WITH_VALUES
 from gpuinstall.cli.outcome import print_error
 from gpuinstall.cli.terminal import CURRENT_TERMINAL, Terminal
@@ -184,25 +189,21 @@ def _get_terminal(arguments: list[str]) -> Terminal:
 def _convert_usage_error(
     error: click.ClickException, arguments: list[str]
 ) -> UsageError:
-    command = _find_command_name(arguments)
-    _, _, words = split_command_line(arguments)
-    group = getattr(load_command(command), "commands", ()) if command else ()
-    path = [word for word in (command, *words[:1]) if word in {command, *group}]
-    hint: tuple[Hint, ...] = (make_command(" ".join(path), "--help"),)
+    _, command, words = split_command_line(arguments)
+    _, path, _ = split_command([command, *words])
+    hint = make_command(" ".join(path), "--help")
     message = error.format_message()
-    for number, word in enumerate(arguments):
-        option, equals, value = word.partition("=")
-        if option in _SAME_OPTIONS and f"'{option}'" in message:
-            message = error.message  # without similar options
-            own = list(arguments)
-            own[number] = f"{_SAME_OPTIONS[option]}{equals}{value}"
-            hint = (Advice(PROGRAM, tuple(own)),)
+    unknown = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    if unknown in _SAME_OPTIONS:
+        message = error.message  # without similar options
+        same = re.compile(f"^{unknown}(?==|$)")
+        own = (same.sub(_SAME_OPTIONS[unknown], word) for word in arguments)
+        hint = Advice(PROGRAM, tuple(own))
     if command == "sync":
         from gpuinstall.lock.request.declaration import make_sync_command
 
         for word in arguments:
-            sync = make_sync_command(Path(word))
-            hint = (sync,) if sync else hint
+            hint = make_sync_command(Path(word)) or hint
     # click lists choices in lines.
     return UsageError("usage", " ".join(message.split()), hint=hint)
 
@@ -244,9 +245,8 @@ def _move_command_first(arguments: list[str]) -> list[str]:
     options, command, words = split_command_line(arguments)
     if command not in COMMANDS or {"-V", "--version"} & {*options}:
         return arguments
-    if words and words[0] in getattr(load_command(command), "commands", ()):
-        options.insert(0, words.pop(0))
-    return [command, *options, *words]
+    _, path, arguments = split_command([command, *words])
+    return [*path, *options, *arguments]
 
 
 def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:

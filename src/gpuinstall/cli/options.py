@@ -472,7 +472,7 @@ class CommandOptions:
                 raise UsageError(
                     "version-with-name",
                     f"--upgrade-package takes only a name, not {one.text}",
-                    hint=make_command("lock", "--upgrade-package", one.name, one.text),
+                    hint=make_command("lock --upgrade-package", one.name, one.text),
                 )
         return [one.name for one in requirements]
 

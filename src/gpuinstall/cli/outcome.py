@@ -15,7 +15,7 @@ from gpuinstall.base.advice import Hint, list_commands, make_change
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MAX_NAMES, sanitize
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.cli.active import enter_project_folder
 from gpuinstall.cli.commands import COMMANDS, format_hint
 from gpuinstall.cli.options import (
@@ -29,7 +29,7 @@ from gpuinstall.cli.terminal import (
     CURRENT_TERMINAL,
     OutputError,
     Terminal,
-    make_finding_with_hints,
+    apply_hints,
 )
 
 Row = tuple[str, Hint]
@@ -126,11 +126,12 @@ def define_group(name: str) -> click.Group:
 
 def make_error_outcome(error: GpuInstallError) -> Outcome:
     """Convert an error to the outcome of a command."""
+    finding = replace(error.finding, fixes=apply_hints(error.fixes))
     return Outcome(
         error.data,
-        lambda screen: screen.fault(error),
+        lambda screen: screen.fault(finding),
         error.exit_code,
-        errors=(make_finding_with_hints(error),),
+        errors=(finding,),
     )
 
 
@@ -209,7 +210,7 @@ def print_outcome(terminal: Terminal, name: str, outcome: Outcome) -> int:
 def print_error(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print the error of a command and return the exit status."""
     if isinstance(error, OutputError):
-        terminal.fault(error)
+        terminal.fault(error.finding)
         return error.exit_code
     return print_outcome(terminal, name, make_error_outcome(error))
 

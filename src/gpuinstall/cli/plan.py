@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
 from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.finding import Reason
@@ -51,32 +51,35 @@ def plan_command(options: CommandOptions) -> Outcome:
         report_ignored_settings(project.sources, project.reporter)
         wanted = PlanInput(machine, requested, project.catalog)
         plan = choose_locked_torch(wanted)
+        reasons = [*plan.reasons]
         if isinstance(plan, Plan):
-            plan = _add_warnings(plan, project)
-            kept = _find_kept_torch(plan, requested, project)
-            minimum = None
+            reasons += filter(None, [_find_kept_torch(plan, requested, project)])
             if options.gpu_names:
-                minimum = find_minimum_cuda(plan, wanted)
-            reasons = (*plan.reasons, *filter(None, (kept, minimum)))
-            plan = replace(plan, reasons=reasons)
+                reasons += filter(None, [find_minimum_cuda(plan, wanted)])
+            warnings = _find_warnings(plan, project)
+            applied = (one._replace(fixes=apply_hints(one.fixes)) for one in warnings)
+            plan = replace(plan, warnings=tuple(applied))
+            is_partial = plan.status == "partial"
+            outcome = Outcome(None, (), is_partial=is_partial, is_always_printed=True)
+        else:
+            changes = [_resolve_instead(one, machine) for one in plan.changes]
+            plan = replace(plan, changes=tuple(changes))
+            outcome = make_error_outcome(plan.error(machine))
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
-        message = (
-            f"assuming driver {machine.driver.version}, the latest for {gpus}; "
-            "select another with --driver"
-        )
-        assumption = Reason("driver-assumed", message)
-        plan = replace(plan, reasons=(*plan.reasons, assumption))
-    if isinstance(plan, Plan):
-        applied = (one._replace(fixes=apply_hints(one.fixes)) for one in plan.warnings)
-        plan = replace(plan, warnings=tuple(applied))
-        is_partial = plan.status == "partial"
-        outcome = Outcome(None, (), is_partial=is_partial, is_always_printed=True)
-    else:
-        changes = [_resolve_instead(one, machine) for one in plan.changes]
-        plan = replace(plan, changes=tuple(changes))
-        outcome = make_error_outcome(plan.error(machine))
-    show = partial(_show_selection, plan, machine, options.all_builds)
+        latest = f"driver {machine.driver.version}, the latest for {gpus}"
+        message = f"assuming {latest}; select another with --driver"
+        reasons.append(Reason("driver-assumed", message))
+    plan = replace(plan, reasons=tuple(reasons))
+
+    def show(screen: Terminal) -> None:
+        if options.all_builds:
+            _show_rejected(plan, screen)
+        elif isinstance(plan, Plan):
+            _show_plan(plan, machine, screen)
+        for error in outcome.errors:
+            screen.fault(error)
+
     return replace(outcome, data=plan.to_dict(), show=show)
 
 
@@ -115,33 +118,14 @@ def _make_dry_run(machine: Machine, *options: str) -> Advice:
     driver = machine.driver
     if driver and driver.found_via == "assumed":
         options += "--driver", str(driver.version)
-    return make_command("lock", "--dry-run", *options)
-
-
-def _show_selection(
-    plan: Plan | Rejected,
-    machine: Machine,
-    everything: bool,
-    terminal: Terminal,
-) -> None:
-    """Print the selected build, or why no build was selected."""
-    if isinstance(plan, Plan):
-        if everything:
-            count = len(plan.rejected)
-            torch = plan.choice.build.name
-            terminal.print_line(
-                f"torch {torch} is selected; {count} builds were rejected"
-            )
-        else:
-            _show_plan(plan, machine, terminal)
-    if everything:
-        _show_rejected(plan, terminal)
-    if isinstance(plan, Rejected):
-        terminal.fault(plan.error(machine))
+    return make_command("lock --dry-run", *options)
 
 
 def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
     """Print the rejected builds, grouped by reason and torch version."""
+    if isinstance(plan, Plan):
+        selected = f"torch {plan.choice.build.name} is selected"
+        terminal.print_line(f"{selected}; {len(plan.rejected)} builds were rejected")
     groups: dict[str, dict[str, list[str]]] = {}
     for rejection in plan.rejected:
         build = rejection.candidate
@@ -173,8 +157,9 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
         terminal.warn(warning.message, *warning.fixes)
 
 
-def _add_warnings(plan: Plan, project: Project) -> Plan:
-    """Add warnings to a plan about facts that were not checked."""
+def _find_warnings(plan: Plan, project: Project) -> Iterator[Reason]:
+    """Yield the warnings of a plan, and about facts that were not checked."""
+    yield from plan.warnings
 
     def read_default() -> str | None:
         # The module is slow to import, and few folders need it.
@@ -182,13 +167,11 @@ def _add_warnings(plan: Plan, project: Project) -> Plan:
 
         return read_original_index(project.sources)
 
-    warnings = list(plan.warnings)
     error = find_unknown_index(project.sources.addresses, read_default)
     if error:
         message = f"install and lock would fail: {error.message}"
-        warnings.append(Reason("source-not-obeyed", message, error.why, error.fixes))
+        yield Reason("source-not-obeyed", message, error.why, error.fixes)
     if not requirement_names(plan.choice.requirements) <= PAIRED:
         message = "the request was not resolved, and may require an older torch"
         fixes = (_make_dry_run(project.machine),)
-        warnings.append(Reason("programs-not-looked-at", message, fixes=fixes))
-    return replace(plan, warnings=tuple(warnings))
+        yield Reason("programs-not-looked-at", message, fixes=fixes)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from gpuinstall.base.advice import PROGRAM, Advice, list_commands
-from gpuinstall.base.errors import GpuInstallError, InternalError
+from gpuinstall.base.errors import InternalError
 from gpuinstall.base.reporter import Progress, Reporter
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.cli.commands import COMMANDS, format_hint, load_command
+from gpuinstall.cli.commands import format_hint, split_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -214,14 +214,14 @@ class Terminal(Reporter, Value):
         elif not self.quiet and text not in self.printed_warnings:
             self.printed_warnings.add(text)
             self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
-            for number, hint in enumerate(hints):
-                head = f"{'':8}" if number else "  do    "
-                self._show(format_hint(hint), head=head)
+            if hints:
+                lines = f"\n{'':8}".join(map(format_hint, hints))
+                self._show(lines, head="  do    ")
 
-    def fault(self, error: GpuInstallError) -> None:
+    def fault(self, error: Finding) -> None:
         """Print an error with its cause, evidence, and fix."""
         with suppress(OutputError):
-            replace(self, out=self.err).print_finding(make_finding_with_hints(error))
+            replace(self, out=self.err).print_finding(error)
 
     @contextmanager
     def progress(
@@ -414,14 +414,9 @@ def _keep_options(
         The hint. None if it is the same command, or is for this machine, but the
         command line for another one.
     """
-    name, *others = hint.arguments
-    if name not in COMMANDS:
+    command, path, words = split_command(hint.arguments)
+    if command is None:
         return hint
-    command = load_command(name)
-    subcommand = getattr(command, "commands", {}).get(next(iter(others), ""))
-    depth = 2 if subcommand else 1
-    command = subcommand or command
-    path, words = hint.arguments[:depth], hint.arguments[depth:]
     own = _split_words(command, words)
     names = {part.name for part in typed}
     accepted = {spelling for one in command.params for spelling in one.opts}
@@ -433,13 +428,8 @@ def _keep_options(
     if command is context.command and {*own} - same == {*typed} - same:
         return None
     kept = _IDENTIFYING & accepted
-    if (context.command.name, name) == ("plan", "lock"):
+    if (context.command.name, *path) == ("plan", "lock"):
         kept = accepted | {""}
     kept -= {part.name for part in own}
     parts = (part for part in typed if part.name in kept)
     return replace(hint, arguments=(*path, *_join_parts(parts), *words))
-
-
-def make_finding_with_hints(error: GpuInstallError) -> Finding:
-    """Return an error's finding with hints for the current command."""
-    return replace(error.finding, fixes=apply_hints(error.fixes))

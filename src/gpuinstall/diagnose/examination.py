@@ -189,15 +189,21 @@ def examine(
     if verdict:
         findings += requirements_unmet(evidence)
         findings += unproven_devices(verdict)
-    if was_started:
-        findings = merge_failures(findings, failures)
-    elif evidence.python:
-        findings += [*build_faults(evidence), not_started(venv)]
+    refusals: list[Finding] = []
     # A working environment may contain a build that the catalog lacks.
     if request and not (verdict and verdict.status == "passed"):
         refused = evidence.machine.add_problems(proof.problems)
         words = ("--venv", str(venv)) if named else ()
-        findings += refused_request(refused, request, evidence.catalog, words)
+        refusals += refused_request(refused, request, evidence.catalog, words)
+    if evidence.python and not was_started:
+        findings.append(not_started(venv))
+        failures += build_faults(evidence)
+    if any(one.where == "machine" for one in refusals):
+        # No build runs here, so another build or lock file would not help.
+        known = {f"lock-{one.code}" for one in refusals}
+        findings = [one for one in findings if one.code not in known]
+        failures = []
+    findings = merge_failures(findings, failures) + refusals
     return Examination(
         machine,
         preflight=proof,

@@ -103,7 +103,7 @@ def format_image_dockerfile(
         raise UsageError(
             "jupyter-not-locked",
             message,
-            hint=make_command("lock", "torch", "jupyterlab"),
+            hint=make_command("lock torch jupyterlab"),
         )
     parts = _read_templates()
     kinds = dict.fromkeys(read_lock_backend(lock).kind for lock in locks)
@@ -176,5 +176,5 @@ def _find_docker_platform(
             return platform
     raise make_export_error(
         f"{lock.name} is not for Linux, which an image requires",
-        make_command("lock", "--target", "cpu"),
+        make_command("lock --target cpu"),
     )

@@ -42,7 +42,7 @@ _PLATFORMS = (
     ("macos", "arm64"),
 )
 """The operating systems and processors for which PyTorch has builds."""
-_FROM_INDEX = make_command("lock", "--upgrade", note="with packages from an index")
+_FROM_INDEX = make_command("lock --upgrade", note="with packages from an index")
 
 
 def find_unhashed_packages(lock: Lock) -> dict[str, str]:
@@ -193,6 +193,6 @@ def find_common_python(locks: Sequence[Lock]) -> str:
         raise UsageError(
             "pythons-differ",
             f"{', '.join(lock.name for lock in locks)} are for different Python versions",
-            hint=make_command("lock", "--upgrade"),
+            hint=make_command("lock --upgrade"),
         )
     return pythons.pop()

@@ -59,13 +59,15 @@ class Device(Value):
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The failed checks, grouped by cause or, if unknown, by message."""
+        """The failed checks, grouped by cause or, if unknown, by message.
+
+        A fault of the machine is the cause of all other failures.
+        """
         groups: dict[str, list[CheckResult]] = {}
-        for check in self.checks:
-            if check.status == "failed":
-                groups.setdefault(check.id or check.message or "failed", []).append(
-                    check
-                )
+        failed = [check for check in self.checks if check.status == "failed"]
+        of_machine = [check for check in failed if check.name == MACHINE]
+        for check in of_machine or failed:
+            groups.setdefault(check.id or check.message or "failed", []).append(check)
         return tuple(map(_create_finding, groups.values()))
 
     def to_dict(self) -> dict[str, Any]:

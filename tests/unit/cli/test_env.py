@@ -20,7 +20,7 @@ def test_all_user_files_are_printed_before_removal(tmp_path, monkeypatch):
     with pytest.raises(UsageError) as refused:
         _confirm_removal({venv: 1})
     printed = io.StringIO()
-    Terminal(err=printed).fault(refused.value)
+    Terminal(err=printed).fault(refused.value.finding)
     assert all(name in printed.getvalue() for name in names)
 
 

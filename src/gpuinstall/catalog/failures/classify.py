@@ -45,9 +45,6 @@ ORIGINS = (
 # The systems that have no Linux distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
-_OF_TORCH = re.compile(
-    r"gpuinstall install( --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)|\btorch\b|TORCH_"
-)
 ERROR = table.Pattern(
     # Some errors only report that a step failed because of an earlier one.
     r"(\b\w{0,40}(error|exception): (?!failed (building|to build)|could not build|ld returned|no matching dist|dataloader"
@@ -96,18 +93,20 @@ class Match(NamedTuple):
 def classify(
     text: str,
     machine: Machine | None = None,
+    placeholders: Mapping[str, str] | None = None,
 ) -> tuple[RecognizedCause, ...]:
     """Return the possible causes of an error message, likeliest first.
 
     Args:
         text: The text, or the ID of a failure.
         machine: The machine that printed the text, if known.
+        placeholders: The values of placeholders that the text lacks.
     """
     conditions = Conditions(text, known_of(machine) if machine else ())
     matches = requested(conditions.transcript) or rank(
         find_matches(table.load_failures(), conditions)
     )
-    return causes_of(matches, conditions, machine)
+    return causes_of(matches, conditions, machine, placeholders)
 
 
 def requested(transcript: Transcript) -> list[Match]:
@@ -264,6 +263,7 @@ class Conditions:
         if self.is_of_another_program:
             # Without torch, no version determines the toolkit.
             context = context.knowing(cuda="12.9", toolkit="12-9")
+            context = replace(context, is_for_torch=False)
         return context.knowing(**self.placeholders)
 
     def _is_about(self, key: str) -> bool:
@@ -295,12 +295,11 @@ class Conditions:
         return self.hold("other-asker") and not self.hold("torch-named")
 
     def for_program(self, commands: tuple[Hint, ...]) -> tuple[Hint, ...]:
-        """Remove commands that install torch if the program lacks it."""
-        if not self.is_of_another_program:
+        """Return the commands, or another step if the program lacks torch."""
+        if commands or not self.is_of_another_program:
             return commands
         program = self.placeholders.get("program", "the program")
-        lines = [line for line in commands if not _OF_TORCH.search(str(line))]
-        return tuple(lines) or (_ANOTHER_BUILD.format(program=program),)
+        return (_ANOTHER_BUILD.format(program=program),)
 
     def why(self, failure: table.Failure) -> str:
         """Return the description of a cause, with versions from the text."""

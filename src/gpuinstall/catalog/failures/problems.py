@@ -43,6 +43,8 @@ class FixContext(Value):
     """The values for the placeholders in fixes."""
     is_legacy: bool = False
     """Whether the GPUs require an old driver branch."""
+    is_for_torch: bool = True
+    """Whether to include the steps for torch."""
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
@@ -125,6 +127,8 @@ def fix(what: str, context: FixContext) -> tuple[Hint, ...]:
         placed = place(step, context.keys)
         # Skip a step with a placeholder that has no value, such as one that only a text can fill.
         if placed is None or not placeholders_in(str(placed)) <= values.keys():
+            continue
+        if step.is_for_torch and not context.is_for_torch:
             continue
         # If a command occurs several times, the first note is used.
         hints.setdefault(placed.command, read_hint(str(placed).format_map(values)))

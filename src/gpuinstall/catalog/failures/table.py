@@ -19,6 +19,10 @@ from gpuinstall.catalog import data_files
 
 # A named group, (?P<it>…), is not a macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
+_FOR_TORCH = re.compile(
+    r"gpuinstall install(\{\w+\}| --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)"
+    r"|\btorch\b|TORCH_"
+)
 DATA = Path(__file__).with_name("data")
 _Row = TypeVar("_Row")
 GROUPS = (
@@ -136,6 +140,11 @@ class Step(Value):
         run, _, note = body.partition(NOTE)
         command = run.removeprefix("sudo ")
         return cls(run=command, note=note, root=command != run)
+
+    @property
+    def is_for_torch(self) -> bool:
+        """Whether the step installs, configures, or requires torch."""
+        return bool(_FOR_TORCH.search(str(self)))
 
     @property
     def command(self) -> str:

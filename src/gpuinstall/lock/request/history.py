@@ -133,7 +133,7 @@ def remove_packages(request: Request, names: Iterable[str]) -> Request:
 def _check_removable(name: str, request: Request) -> None:
     if name == "torch":
         message = "torch cannot be removed from its environment"
-        hint = make_command("env", "remove", note="removes the environment")
+        hint = make_command("env list", note="env remove removes an environment")
         raise UsageError("torch-stays", message, hint=hint)
     for file, lines in request.files.items():
         if name in map(_requirement_key, lines):
@@ -143,7 +143,7 @@ def _check_removable(name: str, request: Request) -> None:
     if name not in requirement_names(request.requirements):
         if not request.requirements:
             message = f"{name} cannot be removed: this folder has no lock file"
-            raise UsageError("not-requested", message, hint=make_command("env", "list"))
+            raise UsageError("not-requested", message, hint=make_command("env list"))
         requested = " ".join(map(str, request.requirements))
         message = f"{name} is not in the request: {requested}"
         why = "only requested packages are removed by name"

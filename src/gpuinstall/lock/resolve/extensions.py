@@ -166,7 +166,13 @@ class ExtensionChooser:
         for python in dict.fromkeys((own.python, *builds[0].pythons)):
             tags = {*own.target.tags(python)}
             for build in builds:
-                if all(self._find_name_mismatch(one, build, tags) for one in files):
+                toolkit = ".".join(map(str, build.toolkit or ()))
+                if all(
+                    # A page of a backend has no file for another CUDA.
+                    ("{backend}" in str(one.source.url) and one.cuda != toolkit)
+                    or self._find_name_mismatch(one, build, tags)
+                    for one in files
+                ):
                     continue
                 tag, torch = build.backend.tag, build.torch
                 other = wanted.with_request_changes(backend=tag)

@@ -234,9 +234,7 @@ def check_builds(
                 "build-needs-gpu",
                 f"{build} requires a GPU build of torch, but {site.torch} is not one",
                 hint=make_command(
-                    "lock",
-                    "--target",
-                    "cu126",
+                    "lock --target cu126",
                     note=f"for machines with GPUs; or remove {build.package}",
                 ),
             )
@@ -261,7 +259,7 @@ def _check_gpu_compiler(build: SourceBuild, site: BuildContext) -> None:
 
     version = site.backend.version or ""
     compiler = find_compiler(site.environ)
-    hint = create_toolkit_fix(version, site.machine)
+    hint = create_toolkit_fix(version, site.machine, build.package)
     if compiler is None:
         raise NoBuildError(
             "toolkit-missing",

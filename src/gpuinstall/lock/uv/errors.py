@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from gpuinstall.base.advice import Advice, Hint, make_change, make_command
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.requirement import is_file_url
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
@@ -62,7 +63,7 @@ _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 UPDATE_LOCK = (
     make_change("--upgrade", note="rebuilds the lock"),
-    make_command("lock", "--upgrade", note="rebuilds every lock in this folder"),
+    make_command("lock --upgrade", note="rebuilds every lock in this folder"),
 )
 
 _CHANGED_FILE = "only if you trust the source: its file has changed"
@@ -115,7 +116,7 @@ _INSTALLATION_ERRORS = (
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
         "the hash of {package} does not match the lock",
-        (make_command("lock", "--upgrade", note=_CHANGED_FILE),),
+        (make_command("lock --upgrade", note=_CHANGED_FILE),),
     ),
     _ErrorPattern(
         r"HTTP status client error \(4(03|04|10)",
@@ -389,14 +390,17 @@ def explain_build_failure(message: str) -> InstallationError | None:
     package = find_unbuilt_package(message)
     if package is None or _BACKEND not in message:
         return None
-    lines = _find_build_output(message)
-    evidence = "\n".join(lines)
-    # The torch of uv's isolated build is not the user's.
-    causes = [one for one in classify(evidence) if one.id != "F167"]
-    known = next(iter(causes), None)
-    why = known.title if known else lines[-1]
     name, _, place = package.partition(" @ ")
     name = name.partition("==")[0]
+    lines = _find_build_output(message)
+    evidence = "\n".join(lines)
+    recognized = classify(
+        evidence, placeholders={"extension": quote_word(place or name)}
+    )
+    # The torch of uv's isolated build is not the user's.
+    causes = [one for one in recognized if one.id != "F167"]
+    known = next(iter(causes), None)
+    why = known.title if known else lines[-1]
     hint: Hint | tuple[Hint, ...] = (
         f"Request a version of {name} with a wheel, or install its build tools"
     )

@@ -42,11 +42,13 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
     return None
 
 
-def create_toolkit_fix(toolkit: str, machine: Machine) -> tuple[Hint, ...]:
-    """Return the commands that install a CUDA toolkit."""
+def create_toolkit_fix(
+    toolkit: str, machine: Machine, package: str
+) -> tuple[Hint, ...]:
+    """Return the commands that install a CUDA toolkit to build a package."""
+    words = {"cuda": toolkit, "toolkit": toolkit.replace(".", "-")}
     context = FixContext.of_machine(machine)
-    context = context.knowing(cuda=toolkit, toolkit=toolkit.replace(".", "-"))
-    return fix("F57", context)
+    return fix("F57", context.knowing(**words, extension=package))
 
 
 def _find_nvcc(home: str) -> str | None:

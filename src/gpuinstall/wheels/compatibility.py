@@ -28,6 +28,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     RUNTIME,
     TorchNeeds,
+    find_declared_cuda,
     find_pinned_cuda,
     is_separate_library,
     library_stem,
@@ -351,7 +352,9 @@ def find_required_cuda(row: WheelRow) -> int | None:
         return None
     major = next(iter(majors), None)
     if not major and not has_own_runtime(row):
-        major = row.declared_cuda
+        # The local version label is only in the file name.
+        label = row.file.partition("+")[2].partition("-")[0]
+        major = find_declared_cuda(row.package, Version(row.version), label)
     torch_cuda = Backend.parse(row.backend).version or ""
     is_for_each = load_members().has_library_per_cuda(row.package)
     return None if is_for_each and torch_cuda.startswith(f"{major}.") else major
@@ -366,7 +369,7 @@ def has_own_runtime(row: WheelRow) -> bool:
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":
-        uses_torch = row.requires_torch
+        uses_torch = "torch" in requirement_names(row.requirements())
     must_open = row.package in load_members().must_open
     return row.has_runtime and not uses_torch and not must_open
 
@@ -461,9 +464,10 @@ def _has_own_packages(
         return False
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}
+    requirements = [*row.requirements()]
     linked = {*_map_library_packages(row.needs, row).values()}
-    if linked <= versions.keys() and not row.requires_torch:
-        majors.add(find_pinned_cuda(row.requirements(), environment) or 0)
+    if linked <= versions.keys() and "torch" not in requirement_names(requirements):
+        majors.add(find_pinned_cuda(requirements, environment) or 0)
     return find_required_cuda(row) in majors
 
 

@@ -172,6 +172,46 @@ def test_partially_inspected_version_is_not_selected(
     assert warnings_of(pinned, "lengthy 2 may have no code")
 
 
+def make_release(folder, package, version, torch, **libraries):
+    """Publish a release with libraries, named without their ending."""
+    modules = {f"{package}/{name}.so": data for name, data in libraries.items()}
+    make_wheel(
+        folder / "simple", package, version, TAGS, requires=[torch], modules=modules
+    )
+
+
+@pytest.fixture
+def lengthy_library(libraries, monkeypatch):
+    """A library for other GPUs that is inspected only in part."""
+    monkeypatch.setattr("gpuinstall.wheels.needs._LARGE", 0)
+    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 1 << 20)
+    return libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
+
+
+def test_same_library_in_another_folder_is_rejected(
+    folder, libraries, session, lengthy_library
+):
+    make_release(folder, "moved", "3", "torch", **{"new/_C": libraries[OTHER_GPUS]})
+    for version in "12":
+        make_release(folder, "moved", version, "torch", **{"old/_C": lengthy_library})
+
+    with pytest.raises(NoBuildError, match="moved 3 has no code for V100"):
+        resolve("moved", session)
+
+
+def test_partly_read_release_after_three_rejections_is_rejected(
+    folder, libraries, session, lengthy_library
+):
+    for version in ("0.3", "0.4", "0.5"):
+        library = {"_C": libraries[OTHER_GPUS]}
+        make_release(folder, "vllm", version, "torch==2.10.0", **library)
+    make_release(folder, "vllm", "0.2", "torch==2.7.1", _C=lengthy_library)
+    publish(folder, "speaker", "1", "vllm<1")
+
+    with pytest.raises(NoBuildError, match=r"vllm 0\.5 has no code for V100"):
+        resolve("speaker", session)
+
+
 @pytest.mark.parametrize(
     ("limit", "megabytes", "newer", "warning"),
     [
@@ -233,6 +273,17 @@ def test_releases_with_alternating_reasons_are_skipped(
 
     assert answer.versions[name] == "1"
     assert len(read_versions(session, name)) <= 20
+
+
+def test_latest_patch_release_is_tried_after_skips(folder, libraries, session):
+    kinds = {"0.1.0": RUNS, "1.0.0": RUNS, "1.0.1": RUNS}
+    kinds |= {f"2.0.{patch}": NEWER_CUDA for patch in range(10)}
+    for version, kind in kinds.items():
+        make_release(folder, "patched", version, "torch", _C=libraries[kind])
+
+    answer = resolve("patched", session)
+
+    assert answer.versions["patched"] == "1.0.1"
 
 
 def test_releases_incompatible_with_pinned_torch_are_skipped(

@@ -28,7 +28,6 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     RUNTIME,
     TorchNeeds,
-    find_declared_cuda,
     find_pinned_cuda,
     is_separate_library,
     library_stem,
@@ -352,9 +351,7 @@ def find_required_cuda(row: WheelRow) -> int | None:
         return None
     major = next(iter(majors), None)
     if not major and not has_own_runtime(row):
-        # The local version label is only in the file name.
-        label = row.file.partition("+")[2].partition("-")[0]
-        major = find_declared_cuda(row.package, Version(row.version), label)
+        major = row.declared_cuda
     torch_cuda = Backend.parse(row.backend).version or ""
     is_for_each = load_members().has_library_per_cuda(row.package)
     return None if is_for_each and torch_cuda.startswith(f"{major}.") else major
@@ -369,7 +366,7 @@ def has_own_runtime(row: WheelRow) -> bool:
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":
-        uses_torch = "torch" in requirement_names(row.requirements())
+        uses_torch = row.requires_torch
     must_open = row.package in load_members().must_open
     return row.has_runtime and not uses_torch and not must_open
 
@@ -464,10 +461,9 @@ def _has_own_packages(
         return False
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}
-    requirements = [*row.requirements()]
     linked = {*_map_library_packages(row.needs, row).values()}
-    if linked <= versions.keys() and "torch" not in requirement_names(requirements):
-        majors.add(find_pinned_cuda(requirements, environment) or 0)
+    if linked <= versions.keys() and not row.requires_torch:
+        majors.add(find_pinned_cuda(row.requirements(), environment) or 0)
     return find_required_cuda(row) in majors
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from mmap import mmap
 from pathlib import Path
 from posixpath import basename
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from gpuinstall.base.codec import create_choice_parser, read_object
 from gpuinstall.base.requirement import Requirement
@@ -26,9 +26,6 @@ from gpuinstall.wheels.torch_abi import (
     select_torch_names,
 )
 from gpuinstall.wheels.wheel_reader import WheelReader
-
-if TYPE_CHECKING:
-    from packaging.version import Version
 
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 
@@ -321,21 +318,6 @@ def parse_label_cuda(label: str | None) -> int | None:
     """Return the CUDA major in a label such as ``cu128`` or ``pt29cu13``."""
     found = set(_LABEL_CUDA.findall(label or ""))
     return int(found.pop()) if len(found) == 1 else None
-
-
-def find_declared_cuda(package: str, version: Version, label: str | None) -> int | None:
-    """Return the CUDA major from the vendor, name, or version label, if any.
-
-    Args:
-        package: The normalized name.
-        version: The version.
-        label: The local label of the version, if any.
-    """
-    return (
-        load_members().stated_cuda(package, version)
-        or parse_name_cuda(package)
-        or parse_label_cuda(label)
-    )
 
 
 def rename_for_cuda(package: str, major: int) -> str | None:

@@ -14,7 +14,7 @@ from gpuinstall.lock.resolve.explain import (
 )
 from gpuinstall.lock.resolve.found import TORCH_ADDED, Found, is_torch_added
 from gpuinstall.lock.resolve.question import is_library_of_torch
-from gpuinstall.wheels.compatibility import SHARED_FILES, Compatibility
+from gpuinstall.wheels.compatibility import SHARED_FILES, TEST_IT, Compatibility
 from gpuinstall.wheels.learned.row import WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_for_cuda
@@ -93,7 +93,7 @@ def _find_doubtful_packages(found: Found) -> Iterator[Reason]:
         requirers = found.find_requirers(package)
         if doubt and doubt.code == NOT_INSPECTED:
             if _decides(package, found):
-                yield Reason(NOT_INSPECTED, _format_uninspected(row))
+                yield Reason(NOT_INSPECTED, _format_uninspected(row, found))
         elif doubt and not any(
             _is_implied(doubt, doubts.get(one)) for one in requirers
         ):
@@ -140,20 +140,26 @@ def list_uninspected(found: Found) -> Iterator[str]:
         doubt = _find_doubt(result, found)
         is_unread = doubt and doubt.code == NOT_INSPECTED
         if is_unread and not _decides(package, found):
-            yield _format_uninspected(result.row)
+            yield _format_uninspected(result.row, found)
 
 
 def _decides(package: str, found: Found) -> bool:
-    """Return whether a package is requested, or replaces a release."""
-    is_requested = package in found.question.requested
-    return is_requested or bool(found.known.find_excluded_versions(package))
+    """Return whether a package is requested, or replaces a release.
+
+    The vendor documents the CUDA of some packages.
+    """
+    if package in found.question.requested:
+        return True
+    is_documented = package in load_members().stated
+    return not is_documented and bool(found.known.find_excluded_versions(package))
 
 
-def _format_uninspected(row: WheelRow) -> str:
+def _format_uninspected(row: WheelRow, found: Found) -> str:
     how = "inspected only in part" if row.depth else "not inspected"
+    gpus = [f"{gpu.label} ({gpu.code_name})" for _, gpu in found.question.gpus]
     return (
-        f"{row.package} {row.version} may lack code for these GPUs: it was {how}, "
-        "because the inspection limit was reached; test it on them"
+        f"{row.package} {row.version} may lack code for {join_names(gpus)}: it was {how}, "
+        f"because the inspection limit was reached{TEST_IT}"
     )
 
 

@@ -17,7 +17,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.resolve.facts import Fact, Facts
-from gpuinstall.lock.resolve.found import Found, Newest
+from gpuinstall.lock.resolve.found import SEARCH_ENDED, Found, Newest
 from gpuinstall.lock.resolve.question import (
     Question,
     list_torch_versions,
@@ -241,12 +241,13 @@ def _find_deciding_limits(demand: Requirement, question: Question) -> str:
 
 def find_deciding_facts(conflict: Conflict, known: Facts) -> list[Fact]:
     """Return the facts about packages in uv's conflict."""
-    if not conflict.is_about_builds:
-        return []
     facts = [fact for fact in known.facts.values() if fact.why]
-    names = {fact.package for fact in facts}
-    mentioned = find_mentioned_names(conflict.message, names)
-    facts = [fact for fact in facts if fact.package in mentioned]
+    if conflict.error.code != SEARCH_ENDED:
+        if not conflict.is_about_builds:
+            return []
+        names = {fact.package for fact in facts}
+        mentioned = find_mentioned_names(conflict.message, names)
+        facts = [fact for fact in facts if fact.package in mentioned]
     return [fact for fact in facts if fact.excludes] or facts
 
 

@@ -47,7 +47,7 @@ class Fact(Value):
     """The reason why the release was not inspected; empty if it was."""
 
     code: str = ""
-    """The code of a reason that concerns neither torch nor the machine."""
+    """The code of the reason why the release runs with no build, if known."""
 
     found: Compatibility | None = None
     """The result of inspecting the release, if its wheel was inspected."""
@@ -57,6 +57,13 @@ class Fact(Value):
 
     is_about_files: bool = False
     """Whether builds are incompatible only because packages share files."""
+
+    @classmethod
+    def excluding(cls, wheel: Wheel, why: str = "", code: str = "") -> Fact:
+        """Create the fact that a release is incompatible with every build."""
+        version = str(wheel.version)
+        none = frozenset[str]()
+        return cls(wheel.package, version, why, builds=none, wheel=wheel, code=code)
 
     @property
     def excludes(self) -> bool:
@@ -103,6 +110,7 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
         None if runs_everywhere else running,
         found.adds,
         found.wheel,
+        code=found.unusable.code if found.unusable else "",
         found=found,
         is_about_files={one.code for one in reasons.values()} == {SHARED_FILES},
     )
@@ -210,7 +218,9 @@ class Facts(Value):
         facts = [
             fact
             for fact in self.find_package_facts(package)
-            if fact.unread and (above is None or Version(fact.version) > above)
+            if fact.unread
+            and not fact.code
+            and (above is None or Version(fact.version) > above)
         ]
         if not facts:
             return ""

@@ -112,6 +112,8 @@ class Refused(Value):
     """
 
 
+SEARCH_ENDED = "search-ended"
+"""The code of a refusal because of too many facts."""
 TORCH_ADDED = "torch-added"
 """The code of messages about the torch that gpuinstall adds to a request."""
 

@@ -28,6 +28,7 @@ from gpuinstall.lock.resolve.lane import Lane
 from gpuinstall.lock.resolve.older import (
     ENOUGH,
     OlderReleases,
+    create_skipped_fact,
     find_compiled_release,
 )
 from gpuinstall.lock.resolve.reading import Reading, open_scope
@@ -60,6 +61,7 @@ def inspect(answer: Answer, known: Facts, lane: Lane) -> Facts:
     grown |= Facts(torch_constraints=violated)
     grown |= Facts.from_facts(_exclude_prereleases(answer, grown, lane))
     grown |= Facts.from_facts(_exclude_other_extras(answer, grown, lane))
+    grown |= Facts.from_facts(_exclude_placeholders(answer, lane))
     if grown.facts_for_uv == known.facts_for_uv:
         grown |= Facts(files=_find_prebuilt(answer, grown, lane))
     if grown.facts_for_uv == known.facts_for_uv:
@@ -155,7 +157,11 @@ def _find_wheel_facts(found: Compatibility, reading: Reading) -> Facts:
     """Return the facts of a wheel and, if rejected, of older releases."""
     scope, lane = reading.scope, reading.lane
     package, torch = found.wheel.package, scope.answer.torch
-    fact = _create_missing_code_fact(found, lane) or create_wheel_fact(found, torch)
+    fact = (
+        _create_missing_code_fact(found, lane)
+        or (scope.decides(found) and _create_unread_fact(found, reading))
+        or create_wheel_fact(found, torch)
+    )
     if fact is None:
         return Facts()
     if fact.excludes:
@@ -207,15 +213,27 @@ def _create_missing_code_fact(found: Compatibility, lane: Lane) -> Fact | None:
     why = find_missing_code(found, compiled)
     if why is None:
         return None
-    package, version = wheel.package, str(wheel.version)
-    newer = lane.releases.find_releases(package)[compiled]
-    message = f"{package} {version} {why.message}"
+    newer = lane.releases.find_releases(wheel.package)[compiled]
+    message = f"{wheel.package} {wheel.version} {why.message}"
     for limit in lane.releases.read_metadata_requirements(newer):
         if limit.name == "torch":
             message += f", which requires {limit.text}"
-    return Fact(
-        package, version, message, builds=frozenset(), wheel=wheel, code=why.code
-    )
+    return Fact.excluding(wheel, message, why.code)
+
+
+def _create_unread_fact(found: Compatibility, reading: Reading) -> Fact | None:
+    """Return the fact that excludes a release that was not inspected, if any.
+
+    After three releases whose code does not run, it is the result for the others.
+    """
+    codes = [
+        fact.code
+        for fact in reading.known.find_package_facts(found.wheel.package)
+        if fact.code and (fact.unread or (fact.found and fact.found.row.codes))
+    ]
+    if len(codes) < ENOUGH or not reading.is_unread(found):
+        return None
+    return create_skipped_fact(found.wheel, "it was not inspected", codes[0])
 
 
 def _find_pure_files(rejected: Compatibility, lane: Lane) -> tuple[Wheel, ...]:
@@ -310,7 +328,22 @@ def _exclude_other_extras(answer: Answer, known: Facts, lane: Lane) -> Iterator[
         for older, wheel in lane.releases.find_releases(package).items():
             if older <= Version(version):
                 why = f"{package} {older} has no extra {extra}"
-                yield Fact(package, str(older), why, builds=frozenset(), wheel=wheel)
+                yield Fact.excluding(wheel, why)
+
+
+def _exclude_placeholders(answer: Answer, lane: Lane) -> Iterator[Fact]:
+    """Exclude releases without requirements if the latest requires torch.
+
+    protenix 0.0.1 contains no program.
+    """
+    for package, latest in lane.releases.newest_releases().items():
+        wheels = [one for one in answer.wheels if one.package == package]
+        if not latest or not wheels or not wheels[0].is_pure:
+            continue
+        wheel, newest = wheels[0], lane.releases.find_releases(package).get(latest)
+        older, newer = map(lane.releases.read_metadata_requirements, (wheel, newest))
+        if not older and "torch" in requirement_names(newer):
+            yield Fact.excluding(wheel)
 
 
 def _find_prebuilt(

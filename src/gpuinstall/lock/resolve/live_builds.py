@@ -53,9 +53,10 @@ def add_live_builds(
         reporter = Reporter()
     silent = session.client.unreachable(session.sources.addresses.torch_index)
     if silent and not unreachable:
-        for text in dict.fromkeys(
-            _find_unavailable_builds(requests, live, silent.host)
-        ):
+        why = f"{silent.host} is unreachable; without it"
+        if session.sourcing.offline:
+            why = f"this run is offline; without {silent.host}"
+        for text in dict.fromkeys(_find_unavailable_builds(requests, live, why)):
             session.reporter.warn(text)
     return live, unreachable
 
@@ -63,14 +64,14 @@ def add_live_builds(
 def _find_unavailable_builds(
     requests: Iterable[LockRequest],
     live: Iterable[LockRequest],
-    silent: str,
+    why: str,
 ) -> Iterator[str]:
     """Yield the better builds that an unreachable torch index would provide.
 
     Args:
         requests: The requests, with the builds of the catalog.
         live: The same requests, with the builds that the sources currently list.
-        silent: The host of the unreachable torch index.
+        why: The reason why the torch index was not read.
     """
     for request, live_request in zip(requests, live, strict=True):
         usual = request.outcome
@@ -80,7 +81,7 @@ def _find_unavailable_builds(
         best = usual.choice.build.name
         here = now.choice.build.name
         if here != best:
-            yield f"{silent} is unreachable; without it, the best build is {here} instead of {best}"
+            yield f"{why}, the best build is {here} instead of {best}"
 
 
 def _read_first_pages(request: LockRequest, session: Session) -> None:

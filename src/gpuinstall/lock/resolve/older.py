@@ -1,17 +1,18 @@
 """Find the latest older release that runs, instead of a rejected one.
 
 Older releases are tried one by one. After eight rejections for one reason, each further
-rejection doubles the stride, and the first release that runs is selected.
+rejection doubles the stride, and the releases skipped before the first one that runs are
+bisected.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import Wheel
@@ -20,13 +21,11 @@ from gpuinstall.lock.resolve.lane import Lane
 from gpuinstall.lock.resolve.reading import WHEELS_AT_ONCE, Reading
 from gpuinstall.lock.resolve.scope import works_without
 from gpuinstall.wheels.compatibility import (
-    TEST_IT,
     Compatibility,
     find_missing_code,
 )
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import library_stem
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -46,14 +45,18 @@ class OlderReleases:
     def __init__(self, rejected: Compatibility, fact: Fact, reading: Reading) -> None:
         self.rejected, self.fact, self.reading = rejected, fact, reading
         self.torch = reading.scope.answer.torch
-        # A package of the request or an extra that no torch runs may run with any torch.
+        # A decisive package that runs with no torch may be older with any torch.
         self.builds = frozenset([self.torch])
-        is_named = fact.package in reading.scope.requested
-        if fact.excludes and is_named and not works_without(rejected):
+        is_decisive = reading.scope.is_decisive(fact.package)
+        if fact.excludes and is_decisive and not works_without(rejected):
             self.builds = frozenset(reading.lane.builds)
         self.compiled = find_compiled_release(rejected, reading.lane)
         self.deepest = reading.max_depth(rejected.wheel)
-        self.causes = Counter([fact.code or self._find_code(rejected)])
+        self.is_declared = rejected.row.declared_cuda is not None
+        """Whether METADATA or the catalog may reject an unread release."""
+        known = reading.known.find_package_facts(fact.package)
+        self.causes = Counter(one.code for one in known if one.code)
+        self.causes[fact.code or self._find_code(rejected)] += 1
 
     def find_facts(self, *, is_optional: bool = False) -> list[Fact]:
         """Return facts about older releases, down to the first that runs.
@@ -62,18 +65,19 @@ class OlderReleases:
             is_optional: Whether only a release that runs, and that all requirements
                 allow, may replace the rejected one.
         """
-        facts, runs = [self.fact], False
-        following, stride = 0, 1
+        facts: dict[Wheel, Fact | None] = {}
+        last, following, stride, runs = -1, 0, 1, False
         wheels = self._find_candidates(is_optional=is_optional)
         for place, wheel in enumerate(wheels):
-            if place < following or self._is_limit_reached:
-                facts.append(self._skip(wheel))
+            if place < following or not self._may_inspect:
+                facts[wheel] = self._skip(wheel)
                 continue
-            fact, cause = self._inspect(wheel)
-            facts += [fact] if fact else []
+            facts[wheel], cause = self._inspect(wheel)
             runs = not cause
             if runs:
+                self._try_skipped(wheels[last + 1 : place], facts)
                 break
+            last = place
             self.causes[cause] += 1
             if self.causes[cause] >= REJECTIONS and cause != _UNREAD:
                 stride *= 2
@@ -85,17 +89,33 @@ class OlderReleases:
         del self.causes[_UNREAD]
         # Otherwise, uv selects the latest release that no fact excludes.
         is_complete = runs or max(self.causes.values()) >= ENOUGH
-        return [one for one in facts if is_complete or not one.unread]
+        found = filter(None, [self.fact, *facts.values()])
+        return [one for one in found if is_complete or not one.unread]
+
+    def _try_skipped(
+        self, skipped: Sequence[Wheel], facts: dict[Wheel, Fact | None]
+    ) -> None:
+        """Bisect the releases that were skipped before one that runs."""
+        while skipped and self._may_inspect:
+            middle = len(skipped) // 2
+            wheel = skipped[middle]
+            facts[wheel], cause = self._inspect(wheel)
+            skipped = skipped[middle + 1 :] if cause else skipped[:middle]
 
     @property
     def _is_limit_reached(self) -> bool:
         is_limit_reached = self.reading.lane.reader.is_limit_reached
         return is_limit_reached and self.deepest > Depth.METADATA
 
+    @property
+    def _may_inspect(self) -> bool:
+        # METADATA of a package with a declared CUDA does not count.
+        return self.is_declared or not self._is_limit_reached
+
     def _skip(self, wheel: Wheel) -> Fact:
         """Return the fact that a release was not tried."""
-        fact = _create_skipped_fact(wheel, "several newer ones do not run")
-        return replace(fact, builds=self.fact.builds, wheel=wheel)
+        fact = create_skipped_fact(wheel, "several newer ones do not run")
+        return replace(fact, builds=self.fact.builds)
 
     def _find_candidates(self, *, is_optional: bool) -> list[Wheel]:
         """Return the older releases that requirements allow, latest first.
@@ -113,7 +133,7 @@ class OlderReleases:
         # If none is allowed, uv selects other versions of the packages that require it.
         if allowed or is_optional:
             older = allowed
-        if not any(one.name == "torch" for one in self.rejected.row.requirements()):
+        if not self.rejected.row.requires_torch:
             return older
         builds = map_concurrently(lane.find_allowed_builds, older, WHEELS_AT_ONCE)
         return [
@@ -127,45 +147,43 @@ class OlderReleases:
         try:
             found = self._read(wheel)
         except InstallationError as error:
-            return _create_skipped_fact(wheel, error.message), _UNREAD
+            return create_skipped_fact(wheel, error.message), _UNREAD
         fact = create_wheel_fact(found, self.torch)
         if not found.runs_with(self.builds):
             return fact, self._find_code(found)
         if self.deepest is Depth.METADATA:
             return fact, ""
-        why = self._find_same_lack(found) or find_missing_code(found, self.compiled)
+        why = find_missing_code(found, self.compiled)
         if why:
-            skipped = f"it {why.message.removesuffix(TEST_IT)}"
-            return _create_skipped_fact(wheel, skipped, code=why.code), why.code
-        for row, _, warning in found.verdicts.values():
-            # The catalog has facts about some packages that their files lack.
-            is_known = row.codes or row.package in load_members().stated
-            is_known = is_known or found.is_settled
-            if not row.is_whole and (warning or not is_known):
-                why_unread = "it was inspected only in part"
-                return _create_skipped_fact(wheel, why_unread), _UNREAD
+            skipped = create_skipped_fact(wheel, f"it {why.message}", why.code)
+            return skipped, why.code
+        row, _, warning = found.verdicts[self.torch]
+        # The catalog has facts about some packages that their files lack.
+        is_known = row.codes or row.package in load_members().stated
+        is_known = is_known or found.is_settled
+        is_whole = row.is_whole and row.depth > Depth.METADATA
+        if not is_whole and (warning or not is_known):
+            skipped = create_skipped_fact(wheel, "it was inspected only in part")
+            code = warning.code if warning and self.causes[warning.code] else ""
+            return replace(skipped, code=code), code or _UNREAD
         return fact, ""
 
     def _read(self, wheel: Wheel) -> Compatibility:
         """Read a wheel until it is certain enough whether it runs."""
         may_read_rest = self.reading.lane.reader.may_read_rest
-        with closing(self.reading.read(wheel, self.deepest, self.builds)) as steps:
+        deepest = Depth.METADATA if self._is_limit_reached else self.deepest
+        with closing(self.reading.read(wheel, deepest, self.builds)) as steps:
             for found in steps:
                 if found.row.depth == Depth.PART and (
-                    self._find_same_lack(found) or not may_read_rest(found.row)
+                    self._lacks_code(found) or not may_read_rest(found.row)
                 ):
                     break
         return found
 
-    def _find_same_lack(self, found: Compatibility) -> Reason | None:
-        """Return the reason if a wheel lacks code like a newer release.
-
-        A part of the same libraries without code is enough to reject another release.
-        """
+    def _lacks_code(self, found: Compatibility) -> bool:
+        """Return whether a part of a wheel lacks code like a newer release."""
         why = found.verdicts[self.torch].warning
-        libraries = {library_stem(code.library) for code in self.rejected.row.codes}
-        own = {library_stem(code.library) for code in found.row.codes}
-        return why if why and own <= libraries and self.causes[why.code] else None
+        return why is not None and self.causes[why.code] > 0
 
     def _find_code(self, found: Compatibility) -> str:
         """Return the code of the reason for which a wheel is rejected."""
@@ -191,17 +209,10 @@ def find_compiled_release(found: Compatibility, lane: Lane) -> Version | None:
     return None if is_pure else compiled[0]
 
 
-def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
+def create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
     """Return the fact that excludes a skipped release.
 
     Without a reason code, the fact marks the release as not inspected.
     """
-    version = str(wheel.version)
-    return Fact(
-        wheel.package,
-        version,
-        f"{wheel.package} {version} was skipped: {why}",
-        builds=frozenset(),
-        unread="" if code else why,
-        code=code,
-    )
+    message = f"{wheel.package} {wheel.version} was skipped: {why}"
+    return replace(Fact.excluding(wheel, message, code), unread="" if code else why)

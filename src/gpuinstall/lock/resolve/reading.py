@@ -209,10 +209,12 @@ class Reading(Value):
     def find_unread(self) -> frozenset[str]:
         """Return the packages that a limit prevented from being inspected."""
         return frozenset(
-            package
-            for package, one in self.results.items()
-            if not one.is_settled and one.row.depth < self.max_depth(one.wheel)
+            package for package, one in self.results.items() if self.is_unread(one)
         )
+
+    def is_unread(self, found: Compatibility) -> bool:
+        """Return whether a limit prevented a wheel from being inspected."""
+        return not found.is_settled and found.row.depth < self.max_depth(found.wheel)
 
     def find_lacking_libraries(self) -> dict[str, tuple[str, ...]]:
         """Return the needed libraries that no package provides, by package."""

@@ -22,7 +22,12 @@ from gpuinstall.lock.resolve.explain import (
     remove_marker,
 )
 from gpuinstall.lock.resolve.facts import Fact
-from gpuinstall.lock.resolve.found import TORCH_ADDED, Refused, is_torch_added
+from gpuinstall.lock.resolve.found import (
+    SEARCH_ENDED,
+    TORCH_ADDED,
+    Refused,
+    is_torch_added,
+)
 from gpuinstall.lock.resolve.question import suggest_request_without
 from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
 from gpuinstall.lock.uv.errors import (
@@ -46,17 +51,20 @@ def explain_refusal(refused: Refused) -> Conflict:
     if refused.is_listed:
         conflict.error.fixes = ("Use another --python, or request another version",)
     if refused.known.is_empty and not refused.question.bounds:
+        wheel = refused.incompatible
         for failure in refused.known.unbuildable.values():
-            if not refused.incompatible:
+            if not (wheel and wheel.glibc):
                 raise failure
             return _create_glibc_conflict(
-                find_failed_package(failure), refused.incompatible, refused, failure
+                find_failed_package(failure), wheel, refused, failure
             )
     if conflict.unlisted:
         return _clean(refused)
+    facts = find_deciding_facts(conflict, refused.known)
+    if conflict.error.code == SEARCH_ENDED and facts:
+        return _explain_by_facts(facts, refused)
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
-    facts = find_deciding_facts(conflict, refused.known)
     return (
         (_explain_by_facts(facts, refused) if facts else None)
         or _explain_added_torch(refused)
@@ -82,12 +90,14 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
     question, known = refused.question, refused.known
     programs = [one.name for one in question.programs]
 
-    def rank(fact: Fact) -> tuple[bool, bool, int, Version]:
+    def rank(fact: Fact) -> tuple[bool, bool, int, int, Version]:
         place = [*programs, fact.package].index(fact.package)
+        distance = len(known.log.find_requirers(fact.package, question.requested))
         limits = question.find_limits(fact.package)
         is_allowed = all(one.allows(fact.version) for one in limits)
         # Without a fact about a latest release, another package is the cause.
-        return is_allowed, fact.is_newest, -place, Version(fact.version)
+        newest = is_allowed, fact.is_newest
+        return *newest, -place, -distance, Version(fact.version)
 
     newest = max(facts, key=rank)
     package = newest.package
@@ -101,21 +111,24 @@ def _explain_by_facts(facts: list[Fact], refused: Refused) -> Conflict:
     reasons = [format_requirers(requirers)] if requirers else []
     # A pin allows no older version, so none was tried.
     if package not in requirement_names(pins):
-        failed = [
-            error.message
-            for name, error in known.unbuildable.items()
-            if find_mentioned_names(refused.conflict.why, {name})
-        ]
-        unread = known.format_unread_releases(package)
-        outcome = (
-            f"no older version {'is known to run' if unread else 'runs'} here{unread}"
-        )
-        reasons.append(next(iter(failed), outcome))
+        reasons.append(_describe_older(package, refused))
     hints: list[Hint] = [suggest_request_without(program, question.lock_request)]
     if newest.found:
         hints = [*_suggest_driver(newest.found, refused), *hints]
     why = ", and ".join(reasons) or None
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=tuple(hints)))
+
+
+def _describe_older(package: str, refused: Refused) -> str:
+    """Return why no older release of a package is selected."""
+    conflict, known = refused.conflict, refused.known
+    if conflict.error.code == SEARCH_ENDED:
+        return conflict.error.message
+    for name, error in known.unbuildable.items():
+        if find_mentioned_names(conflict.why, {name}):
+            return error.message
+    unread = known.format_unread_releases(package)
+    return f"no older version {'is known to run' if unread else 'runs'} here{unread}"
 
 
 def _suggest_driver(found: Compatibility, refused: Refused) -> tuple[Hint, ...]:

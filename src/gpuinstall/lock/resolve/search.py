@@ -21,6 +21,7 @@ from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.ask import ask
 from gpuinstall.lock.resolve.facts import Answer, Facts
 from gpuinstall.lock.resolve.found import (
+    SEARCH_ENDED,
     TORCH_ADDED,
     Found,
     Newest,
@@ -134,12 +135,9 @@ def _settle(
             known = known.without_shared_files()
         else:
             return _refuse(question, outcome, known, lane)
-    message = (
-        f"no compatible versions found after {TURNS} attempts: too many candidates "
-        "require another CUDA version or lack code for these GPUs"
-    )
-    hint = "Pin versions that are known to work"
-    error = NoBuildError("search-ended", message, hint=hint)
+    message = f"no compatible versions were found after {TURNS} attempts"
+    hint = "Request versions that are known to work"
+    error = NoBuildError(SEARCH_ENDED, message, hint=hint)
     return _refuse(question, Conflict(error), known, lane)
 
 

@@ -172,7 +172,8 @@ _SYSTEM_ERRORS = (
         "a package index refused to serve a file that it lists",
     ),
     _ErrorPattern(
-        "found in the cache|needs to be downloaded from a registry"
+        r"(?P<cause>\S+ was not found in the cache)|found in the cache"
+        "|needs to be downloaded from a registry"
         "|network was disabled|Network connectivity is disabled",
         "offline",
         "this run is offline, and the cache lacks a file that uv needs",

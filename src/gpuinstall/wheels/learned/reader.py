@@ -29,12 +29,10 @@ from gpuinstall.wheels.learned.row import (
 from gpuinstall.wheels.learned.store import (
     RowCache,
     current_time,
-    is_current,
     open_row_cache,
 )
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
-    find_declared_cuda,
     find_pinned_cuda,
     is_for_cuda,
 )
@@ -139,7 +137,7 @@ class Reader(Value):
         """Return cached facts from any wheel of a torch build, or None."""
         for wheel in build.unread:
             row = self.store.get(wheel, build.backend.tag, Depth.PART)
-            if row and is_current(row):
+            if row:
                 return row
         return None
 
@@ -198,7 +196,7 @@ class Reader(Value):
             else:
                 row = self._read_cached(wheel, read, key, depth)
             row = replace(row, backend=build.backend.tag, platform=platform)
-            yield _add_declared_cuda(wheel, row, environment, depth)
+            yield _add_declared_cuda(row, environment)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Return whether a wheel's name or METADATA indicates GPU code."""
@@ -276,7 +274,7 @@ class Reader(Value):
         if place not in self.rows:
             try:
                 row = self.store.get(wheel, key, depth)
-                if row is None or not is_current(row):
+                if row is None:
                     row = self._read_and_report(read)
                     self.store.put(row, wheel, key)
                 self.rows[place] = row
@@ -406,19 +404,16 @@ def _read_rows(
         )
 
 
-def _add_declared_cuda(
-    wheel: Wheel, row: WheelRow, environment: Mapping[str, str], depth: Depth
-) -> WheelRow:
+def _add_declared_cuda(row: WheelRow, environment: Mapping[str, str]) -> WheelRow:
     """Add the declared CUDA to the facts of a wheel."""
     cuda = row.cuda
     if not cuda and len(row.cudas) < 2:
         pins = row.requirements()
-        if depth < Depth.PART:
+        if row.depth < Depth.PART:
             # The code may be for an older CUDA than the NCCL that the wheel requires.
             runtime = load_members().runtime
             pins = (one for one in pins if runtime.fullmatch(one.name))
-        declared = find_declared_cuda(wheel.package, wheel.version, wheel.version.local)
-        major = declared or find_pinned_cuda(pins, environment)
+        major = row.declared_cuda or find_pinned_cuda(pins, environment)
         cuda = f"{major}.0" if major else None
     return replace(row, cuda=cuda)
 
@@ -430,11 +425,8 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
 
 def _library_system(names: Iterable[str]) -> str | None:
     """Return the system of a wheel's libraries, ``windows`` or ``any``."""
-    endings = set()
-    for name in names:
-        ending = _LIBRARY_ENDING.search(name)
-        if ending:
-            endings.add(ending[0])
+    found = filter(None, map(_LIBRARY_ENDING.search, names))
+    endings = {ending[0] for ending in found}
     if not endings:
         return None
     return "windows" if endings <= {".pyd", ".dll"} else "any"

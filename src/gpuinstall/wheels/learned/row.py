@@ -18,6 +18,8 @@ from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import parse_toolkit
 from gpuinstall.wheels.gpu_code import sort_architectures
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import parse_label_cuda, parse_name_cuda
 from gpuinstall.wheels.package import WheelFacts
 
 READING = 48
@@ -106,6 +108,11 @@ class WheelRow(WheelFacts, kw_only=True):
         """Whether the wheel has GPU code, opens CUDA, or requires torch."""
         if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
+        return self.requires_torch
+
+    @property
+    def requires_torch(self) -> bool:
+        """Whether METADATA requires torch."""
         return "torch" in requirement_names(self.requirements())
 
     @property
@@ -118,6 +125,17 @@ class WheelRow(WheelFacts, kw_only=True):
     def requirements(self) -> Iterator[Requirement]:
         """Return the requirements in the wheel's METADATA."""
         return requirements_of_metadata(self.requires)
+
+    @property
+    def declared_cuda(self) -> int | None:
+        """The CUDA major from the vendor, name, or version label, if any."""
+        # The local version label is only in the file name.
+        label = self.file.partition("+")[2].partition("-")[0]
+        return (
+            load_members().stated_cuda(self.package, Version(self.version))
+            or parse_name_cuda(self.package)
+            or parse_label_cuda(label)
+        )
 
     @property
     def day(self) -> str:

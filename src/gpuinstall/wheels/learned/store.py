@@ -83,7 +83,7 @@ class RowCache(Value):
         """
         row = self._open(wheel.package).get(f"{wheel.url} {backend} {depth}")
         if row and row.has_current_rules and row.sha256 == wheel.sha256:
-            return row
+            return row if is_current(row) else None
         return None
 
     def put(self, row: WheelRow, wheel: Wheel, backend: str) -> None:

@@ -13,7 +13,6 @@ from gpuinstall.wheels.learned.row import READING, Depth, WheelRow
 from gpuinstall.wheels.learned.store import (
     RowCache,
     current_time,
-    is_current,
     load_extended_catalog,
 )
 from gpuinstall.wheels.needs import TorchNeeds
@@ -84,7 +83,7 @@ def test_cached_row_is_converted_to_build():
 @pytest.mark.parametrize("sha256", [None, "a" * 64])
 def test_cached_row_belongs_to_one_wheel(tmp_path, sha256):
     store, own = RowCache(tmp_path), wheel(sha256)
-    row = replace(ROW, sha256=sha256)
+    row = replace(ROW, sha256=sha256, learned=current_time())
     store.put(row, own, "cu140")
 
     assert store.get(own, "cu140", Depth.PART) == row
@@ -96,7 +95,8 @@ def test_cached_row_belongs_to_one_wheel(tmp_path, sha256):
     assert store.get(elsewhere, "cu140", Depth.PART) is None
 
 
-TEXT = json.encode(ROW).decode()
+HASH = "a" * 64
+TEXT = json.encode(replace(ROW, sha256=HASH)).decode()
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ TEXT = json.encode(ROW).decode()
 )
 def test_damaged_cache_row_is_ignored(tmp_path, old, new):
     store = RowCache(tmp_path)
-    store.put(ROW, wheel(), "cu140")
+    store.put(replace(ROW, sha256=HASH), wheel(HASH), "cu140")
     (file,) = (tmp_path / "builds").iterdir()
     assert old in TEXT
     file.write_text(TEXT.replace(old, new))
 
-    assert store.get(wheel(), "cu140", Depth.PART) is None
+    assert store.get(wheel(HASH), "cu140", Depth.PART) is None
     assert list(store.torch_rows()) == []
 
 
@@ -123,11 +123,13 @@ def test_damaged_cache_row_is_ignored(tmp_path, old, new):
     ("hours", "sha256", "is_held"),
     [(0, None, True), (25, None, False), (-25, None, False), (25, "a" * 64, True)],
 )
-def test_cached_row_without_hash_expires_after_day(hours, sha256, is_held):
+def test_cached_row_without_hash_expires_after_day(tmp_path, hours, sha256, is_held):
     learned = datetime.now(timezone.utc) - timedelta(hours=hours)
     row = replace(ROW, learned=learned.isoformat(timespec="seconds"), sha256=sha256)
+    store, own = RowCache(tmp_path), wheel(sha256)
+    store.put(row, own, "cu140")
 
-    assert is_current(row) is is_held
+    assert (store.get(own, "cu140", Depth.PART) == row) is is_held
 
 
 OFFICIAL = load_catalog().torch_index

@@ -3,6 +3,7 @@
 import re
 import sys
 
+from gpuinstall.base.process import run
 from tests.frozen import FOLDER
 from tests.lab.driver import A100, FakeDriver
 from tests.lab.processes import succeed
@@ -70,3 +71,28 @@ def test_sync_imports_no_heavy_modules(workshop, play):
         if HEAVY & modules:
             heavy[words[0]] = sorted(HEAVY & modules)
     assert heavy == {}
+
+
+WATCHING = f"""
+import os, runpy, sys
+def watch(event, words):
+    if event == "open" and words[0] == os.environ["PIP_CONFIG_FILE"]:
+        os.write(2, b"read pip.conf\\n")
+sys.addaudithook(watch)
+runpy.run_path({str(FOLDER)!r}, run_name="__main__")
+"""
+
+
+def test_pip_configuration_is_read_once(workshop, play):
+    play(FakeDriver((A100,)))
+    workshop.document("lock", "torch==2.10.0", "--target", "cu130")
+    file = workshop.folder.with_name("pip.conf")
+    file.write_text("[global]\nextra-index-url = https://index.example/\n", "utf-8")
+    variables = {**workshop.environment, "PIP_CONFIG_FILE": str(file)}
+    for words in (("sync",), ("install",), ("plan",)):
+        done = run(
+            [sys.executable, "-c", WATCHING, *words],
+            env=variables,
+            cwd=workshop.folder,
+        )
+        assert done.err.count("read pip.conf") == 1, (words, done.err)

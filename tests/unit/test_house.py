@@ -213,6 +213,10 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         (r"\bst_uid\b", {"base/files.py", "base/owners.py"}),
         # Which Python does a new environment prefer? read_project
         (r"\bread_active_python\(", {"machine/pythons.py", "project/run.py"}),
+        # Which Python does a build get? prefer_python, for a request and for a build
+        (r"(?<!def )\bprefer_python\(", {"plan/context.py", "plan/demand.py"}),
+        # Which interpreter is the base of this one? pythons.py
+        (r'"_base_executable"', {"machine/pythons.py"}),
         # Which packages does uv build? list_built_sources
         (r"if not (one|package)\.wheels\]", {"lock/file/lock.py"}),
         # For which machine and Python are markers evaluated? LockRequest.markers

@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,55 @@ def test_cache_is_the_one_of_uv(tmp_path, monkeypatch, variable, value):
         monkeypatch.setenv(variable, value)
     done = process.run([uv.uv(), "cache", "dir"], env={**os.environ})
     assert str(uv.find_cache(os.environ)) == done.out.strip()
+
+
+BROKEN = "index-url = ["
+PYTHON = Path(sys.executable)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder below another user's ``uv.toml``, which uv cannot parse."""
+    (tmp_path / "uv.toml").write_text(BROKEN, "utf-8")
+    work = tmp_path / "work"
+    (work / "family").mkdir(parents=True)
+    for name in ("uv.toml", "constraints.txt", "requirements.in"):
+        (work / name).write_text("", "utf-8")
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("UV_CACHE_DIR", str(work / "cache"))
+    return work
+
+
+def run_uv(folder, command, variables):
+    return process.run(command, env={**variables, "UV_OFFLINE": "1"}, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        uv.venv_command(PYTHON, Path("environment")),
+        uv.pip_command("compile", PYTHON, "--quiet", "requirements.in"),
+        uv.pip_command("install", PYTHON, "--dry-run", "packaging"),
+        uv.pip_command("sync", PYTHON, "--dry-run", "--allow-empty-requirements", "-"),
+        [str(uv.uv()), "cache", "clean", "thing"],
+        [str(uv.uv()), "cache", "dir"],
+        [str(uv.uv()), "python", "install", "--no-bin", "3.99"],
+    ],
+    ids=lambda command: " ".join(command[1:3]),
+)
+def test_settings_of_parent_folder_are_not_read(folder, command):
+    (folder / "uv.toml").unlink()
+    plain = run_uv(folder, command, os.environ)
+    done = run_uv(folder, command, uv.environment(os.environ, {}))
+
+    assert BROKEN in plain.err
+    assert BROKEN not in done.err
+    assert done.ok or "No download found" in done.err
+
+
+def test_resolution_reads_only_its_own_settings(folder):
+    command = uv.compile_lock(PYTHON, "3.12", "x86_64-manylinux_2_28", ())
+    done = run_uv(folder, [*command, "requirements.in"], uv.environment(os.environ, {}))
+
+    assert done.ok, done.err
+    assert uv.find_settings_fault('index-url = "https://index.example/"') == ""

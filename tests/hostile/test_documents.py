@@ -10,7 +10,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import DEFAULT_SOURCING
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
 from gpuinstall.lock.request.tools import (
-    find_lock_settings,
     find_locked_versions,
     read_project_lock,
 )
@@ -137,7 +136,6 @@ def read(folder, name):
         lock = read_project_lock(folder)
         assert lock
         find_locked_versions(lock, {"python_version": "3.11"}, parts=())
-        find_lock_settings(lock, parts=())
         return
     read_config(folder)
     listed = read_declaration(folder).listed

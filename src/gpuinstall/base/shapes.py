@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from functools import cache
 from typing import Any, TypeAlias
 
 from gpuinstall.base.files import parse_toml
@@ -133,6 +134,7 @@ class ShapeError(ValueError):
     """Error for a key in a TOML document with a value of a wrong type."""
 
 
+@cache
 def parse_pyproject(text: str) -> dict[str, Any]:
     """Parse a pyproject.toml, and check the keys that gpuinstall reads.
 

@@ -25,8 +25,7 @@ from gpuinstall.plan.values import PlanInput
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
-from gpuinstall.sources.announcements import report_ignored_settings
-from gpuinstall.sources.sources import find_unknown_index
+from gpuinstall.sources.sources import find_unknown_index, report_ignored_settings
 
 
 @define_command(

@@ -30,7 +30,7 @@ from gpuinstall.lock.file.fit import (
 from gpuinstall.plan.python import find_release
 from gpuinstall.plan.values import TORCH_HELD, TORCH_LIMITED
 from gpuinstall.project import Project
-from gpuinstall.sources.announcements import report_ignored_settings
+from gpuinstall.sources.sources import report_ignored_settings
 
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter

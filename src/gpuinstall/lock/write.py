@@ -50,7 +50,7 @@ from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.resolve.previous import Previous
 from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import create_rules
-from gpuinstall.sources.announcements import report_ignored_settings
+from gpuinstall.sources.sources import report_ignored_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

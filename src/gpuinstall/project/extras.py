@@ -137,8 +137,9 @@ def select_extras(
     # The resolution of this request reports why no build is compatible.
     if isinstance(whole, Rejected):
         return preferring
-    for members in alternatives:
-        if requested.isdisjoint(one.part for one in members):
+    for declared in alternatives:
+        if requested.isdisjoint(one.part for one in declared):
+            members = [one.select_backend(wanted.markers) for one in declared]
             fitting = _find_compatible_extras(members, wanted, whole)
             selected = _select_best_extra(fitting, wanted, kept)
             if selected:
@@ -179,10 +180,9 @@ def _find_compatible_extras(
     relaxed: dict[PartContents, Plan] = {}
     reasons = {}
     for member in members:
-        tag = member.find_backend(wanted.markers)
-        if tag and member.is_for_cpu(wanted.markers) != is_cpu:
+        if member.backend and (member.backend == CPU.tag) != is_cpu:
             continue
-        backend = wanted.request.backend or tag
+        backend = wanted.request.backend or member.backend
         judged = _add_extra(member, wanted).with_request_changes(backend=backend)
         plans = fitting
         outcome = judged.outcome
@@ -198,9 +198,7 @@ def _find_compatible_extras(
     if wanted.request.relax:
         fitting = fitting or relaxed
     if not (fitting or is_cpu):
-        raise _make_no_extra_error(
-            members, reasons, relaxed, plan=whole, markers=wanted.markers
-        )
+        raise _make_no_extra_error(members, reasons, relaxed, whole)
     return fitting
 
 
@@ -219,9 +217,7 @@ def _make_no_extra_error(
     members: Sequence[PartContents],
     reasons: Mapping[str, str],
     relaxed: Mapping[PartContents, Plan],
-    *,
     plan: Plan,
-    markers: Mapping[str, str],
 ) -> NoBuildError:
     """Create the error for conflicting extras without a compatible build.
 
@@ -230,10 +226,9 @@ def _make_no_extra_error(
         reasons: The reasons for rejecting each extra, by name.
         relaxed: The extras that ``--relax`` can install, with their plans.
         plan: The plan for the request without these extras.
-        markers: The values of environment markers.
     """
     names = ", ".join(one.part.name for one in members)
-    cpu = [one.part for one in members if one.is_for_cpu(markers)]
+    cpu = [one.part for one in members if one.backend == CPU.tag]
     fixes = []
     for one, other in relaxed.items():
         note = f"torch {other.choice.build.torch}, the nearest that runs here"
@@ -266,7 +261,7 @@ def _select_best_extra(
     labeled = {
         member: plan
         for member, plan in fitting.items()
-        if member.find_backend(wanted.markers) == wanted.request.backend
+        if member.backend == wanted.request.backend
     }
     fitting = labeled or fitting
     builds = {plan.choice.build for plan in fitting.values()}
@@ -288,8 +283,8 @@ def _add_extra(member: PartContents, wanted: LockRequest) -> LockRequest:
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.find_backend(wanted.markers)
-    preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
+    is_preferred = member.backend not in {None, CPU.tag}
+    preferred = member.backend if is_preferred else request.preferred_backend
     return wanted.with_request_changes(
         requirements=(*request.requirements, *lines),
         selected={**request.selected, member.part.path: lines},

@@ -291,7 +291,7 @@ def _find_extra_backend(
     """Return a request for the backend that an extra or group selects."""
     requested = find_requested_parts(declaration, listed)
     for member in chain.from_iterable(declaration.alternatives):
-        tag = member.find_backend(markers)
+        tag = member.select_backend(markers).backend
         if tag and member.part in requested:
             return _make_backend_request(tag, TextOrigin(str(member.part)))
     return FOLDER_REQUEST

@@ -33,12 +33,10 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.request.tools import find_lock_settings
 from gpuinstall.machine.host import read_assumed_glibc
 from gpuinstall.project.folder import Contents, Settings, read_contents
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.addresses import Addresses
-from gpuinstall.sources.announcements import report_folder_sources
 from gpuinstall.sources.configuration import read_policy
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -54,16 +52,16 @@ from gpuinstall.sources.requirements_file import (
     join_files,
     split_part,
 )
-from gpuinstall.sources.sources import apply_no_index
+from gpuinstall.sources.sources import apply_no_index, report_folder_sources
 from gpuinstall.sources.uv_settings import ONLY_BINARY, UvSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.base.requirement import Requirement
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
-    from gpuinstall.lock.file.folder import FolderLocks
     from gpuinstall.sources.session import Session
 
 _GIVEN = "Sourcing(only_binary=True)"
@@ -330,10 +328,13 @@ def _read_folder(
         contents = read_contents(
             folder, paths, settings, reporter, config=config, no_sources=no_sources
         )
+        listed = _list_recorded(contents, paths.folder)
+        given = [*settings.files.values(), settings.typed_requirements]
+        required = join_files(given if settings.only else [*given, listed])
         further = (
             *_collect_settings(settings, folder, contents),
-            *_collect_recorded_settings(settings, paths.folder, contents),
-            *_collect_nested_settings(settings, folder, contents, no_sources),
+            *_collect_recorded_settings(settings, paths.folder, contents, listed),
+            *_collect_nested_settings(required.lines, folder, no_sources),
         )
         return apply_no_index(sources.add_settings(further, folder)), contents
 
@@ -422,82 +423,66 @@ def _collect_settings(
         yield from listed.settings
 
 
+def _list_recorded(contents: Contents, folder: Path) -> RequirementsFile:
+    """Return the requirements in the project's files and in its locks."""
+    locks = TextOrigin(str(folder / "pylock.*.toml"))
+    unfiled = (one.at(locks) for one in find_unfiled_requirements(contents.recorded))
+    return join_files((*contents.files.values(), RequirementsFile.from_lines(unfiled)))
+
+
 def _collect_recorded_settings(
-    settings: Settings, folder: Path, contents: Contents
+    settings: Settings, folder: Path, contents: Contents, listed: RequirementsFile
 ) -> Iterator[SourceSetting | UvSetting]:
     """Yield the settings in the project's files and lock files.
+
+    The indexes in lock files may otherwise be set only in their author's configuration.
 
     Args:
         settings: The settings of the command.
         folder: The folder of the lock files.
         contents: The files.
+        listed: The requirements in the files and locks, with their settings.
     """
     removed = set(map(normalize_name, settings.without))
-    listed = [
-        setting
-        for file in (*contents.files.values(), _list_unfiled(contents, folder))
-        for setting in file.settings
-    ]
+    written = [*listed.settings]
     if not settings.only:
         # ``select_extras`` later selects one extra or group of each set.
         alternatives = chain.from_iterable(contents.declaration.alternatives)
-        listed += [
+        written += [
             setting
             for one in alternatives
             for setting in one.listed.settings
             if setting.key != TORCH_SOURCE
         ]
-    for setting in listed:
+    for setting in written:
         is_gone = settings.only or setting.package in removed
         if not (is_gone and setting.key == BY_ADDRESS):
             yield setting
     if settings.only:
         return
-    yield from _find_locked_indexes(contents.locks, folder, removed)
+    for lock in contents.locks.valid:
+        indexes = lock.indexes if lock.is_from_gpuinstall else {}
+        for name in [one for one in indexes if one not in removed]:
+            yield create_setting(
+                Effect.KNOWN_INDEX,
+                "locked package index",
+                indexes[name],
+                folder / lock.name,
+                package=name,
+            )
     if contents.project_lock:
         names = map(split_part, (*contents.files, *settings.files))
         parts = {part for _, part in names if part}
-        yield from find_lock_settings(contents.project_lock, parts)
+        for package, _ in contents.project_lock.select_packages(parts):
+            yield from package.settings
 
 
 def _collect_nested_settings(
-    settings: Settings, folder: Path, contents: Contents, no_sources: Collection[str]
+    requirements: Iterable[Requirement], folder: Path, no_sources: Collection[str]
 ) -> Iterator[SourceSetting]:
     """Yield the sources in requested projects."""
-    files = [*settings.files.values(), settings.typed_requirements]
-    if not settings.only:
-        files += *contents.files.values(), _list_unfiled(contents, folder)
-    projects = [one for one in join_files(files).lines if one.url]
+    projects = [one for one in requirements if one.url]
     if projects:
         from gpuinstall.lock.request.project import read_nested_settings
 
         yield from read_nested_settings(projects, folder, no_sources)
-
-
-def _list_unfiled(contents: Contents, folder: Path) -> RequirementsFile:
-    """Return the requirements that only the lock files record."""
-    locks = TextOrigin(str(folder / "pylock.*.toml"))
-    recorded = find_unfiled_requirements(contents.recorded)
-    return RequirementsFile.from_lines(one.at(locks) for one in recorded)
-
-
-def _find_locked_indexes(
-    locks: FolderLocks, folder: Path, removed: set[str]
-) -> Iterator[SourceSetting]:
-    """Yield the package indexes that are recorded in a folder's lock files.
-
-    These indexes may otherwise be set only in the lock file author's configuration.
-
-    Args:
-        locks: The lock files.
-        folder: Their folder.
-        removed: The names of removed packages, whose indexes are ignored.
-    """
-    for lock in locks.valid:
-        if not lock.is_from_gpuinstall:
-            continue
-        for name, index in lock.indexes.items():
-            if name not in removed:
-                key = "locked package index"
-                file = folder / lock.name
-                yield create_setting(Effect.KNOWN_INDEX, key, index, file, package=name)

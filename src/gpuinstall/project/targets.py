@@ -124,8 +124,11 @@ def make_lock_requests(
         known = _make_locked_requests(project, here) or (here,)
         return tuple(_add_selected_extras(project, one) for one in known)
     parsed = dict.fromkeys(map(Target.parse, targets))
-    if not project.settings.request.backend:
-        request = _remove_cpu_setting(project, request)
+    if request.backend and not project.settings.request.backend:
+        place = request.places.get(request.backend, "a setting")
+        message = f"targets override {request.backend} of {place}"
+        project.reporter.step("Backend", message)
+        request = replace(request, backend=None)
     if request.backend and any(target.backend != request.backend for target in parsed):
         raise UsageError(
             "backend-and-target",
@@ -154,15 +157,6 @@ def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
     kept = [lock.record.selected_extras for lock in (*known, own) if lock]
     request = select_extras(project, one, kept=[*chain.from_iterable(kept)])
     return replace(one, request=request)
-
-
-def _remove_cpu_setting(project: Project, request: Request) -> Request:
-    """Remove the backend from a request, and report the removal."""
-    if not request.backend:
-        return request
-    place = request.places.get(request.backend, "a setting")
-    project.reporter.step("Backend", f"targets override {request.backend} of {place}")
-    return replace(request, backend=None)
 
 
 def _make_locked_requests(

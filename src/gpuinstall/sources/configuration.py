@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from functools import lru_cache
 from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
@@ -34,7 +33,7 @@ from gpuinstall.base.requirement import (
     normalize_file_url,
     quote_path,
 )
-from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
+from gpuinstall.base.shapes import CONFIG, UV, check_shape, parse_pyproject
 from gpuinstall.base.text import (
     BrokenBlockError,
     is_guard_text,
@@ -249,18 +248,13 @@ def read_uv_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
     tables = [] if is_replaced else [*read_project_tables(folder)]
     # In a workspace, the root takes precedence.
     for file, table in reversed(tables):
-        judged = table
-        if file.name == PROJECT:
-            # For other keys, uv's commands only print a warning.
-            judged = {key: table[key] for key in _JUDGED & table.keys()}
+        # For other keys of a pyproject.toml, uv's commands only print a warning.
+        judged = _JUDGED if file.name == PROJECT else table
         yield from _parse_judged_settings(table, judged, file)
     for file, table in _read_user_tables():
         # The user may have a newer uv with further keys.
-        judged = {
-            key: table[key] for key in table if find_list(key) is not KeyList.UNKNOWN
-        }
-        own = _parse_judged_settings(table, judged, file)
-        yield from map(_mark_own, own)
+        judged = {key for key in table if find_list(key) is not KeyList.UNKNOWN}
+        yield from map(_mark_own, _parse_judged_settings(table, judged, file))
 
 
 def read_pip_files(files: Iterable[Path]) -> PipFiles:
@@ -286,12 +280,17 @@ def read_pip_settings(files: PipFiles, folder: Path) -> _Settings:
     Raises:
         UsageError: A value is malformed.
     """
-    yield from map(_mark_own, read_pip_variables(folder))
     projects = [folder, *(file.parent for file, _ in read_project_tables(folder))]
     active_files = _active_pip_files()
-    for file in reversed([*files]):
+    # The file of a variable is its name.
+    variables = {
+        Path(name): {_normalize_pip_option(name.removeprefix("PIP_")): value}
+        for name, value in os.environ.items()
+        if name.startswith("PIP_")
+    }
+    for file, options in (*variables.items(), *reversed([*files.items()])):
         with _convert_read_errors(file):
-            settings = [*convert_pip_options(files[file], file, folder)]
+            settings = [*convert_pip_options(options, file, folder)]
         is_of_folder = file in active_files and any(
             _is_in_folder(project, file) for project in projects
         )
@@ -299,7 +298,7 @@ def read_pip_settings(files: PipFiles, folder: Path) -> _Settings:
 
 
 def _parse_judged_settings(
-    table: Mapping[str, Any], judged: Mapping[str, Any], file: Path
+    table: Mapping[str, Any], judged: Collection[str], file: Path
 ) -> tuple[SourceSetting | UvSetting, ...]:
     """Parse a table of uv.
 
@@ -314,12 +313,13 @@ def _parse_judged_settings(
     with _convert_read_errors(file):
         # Unlike uv's errors, these contain no logins in any spelling.
         settings = parse_uv_settings(table, file)
-        if judged:
+        kept = {key: table[key] for key in table if key in judged}
+        if kept:
             import tomli_w  # slow to import, and few folders have settings
 
             from gpuinstall.base.uv import find_settings_fault
 
-            fault = find_settings_fault(tomli_w.dumps(judged))
+            fault = find_settings_fault(tomli_w.dumps(kept))
             if fault:
                 raise UsageError(
                     "malformed-configuration",
@@ -470,47 +470,28 @@ def _find_config_files(path: Path) -> Iterator[Path]:
         yield path / ".venv" / PIP_NAME
 
 
-def read_pip_variables(folder: Path) -> _Settings:
-    """Yield the settings in pip's environment variables.
-
-    The file of each setting is the name of the variable.
-    """
-    for name, value in os.environ.items():
-        if name.startswith("PIP_"):
-            option = _normalize_pip_option(name.removeprefix("PIP_"))
-            yield from _convert_pip_option(option, value, Path(name), folder)
-
-
 def convert_pip_options(
     options: Mapping[str, str], file: Path, folder: Path
 ) -> _Settings:
-    """Convert the options of a ``pip.conf`` to settings.
+    """Convert the options of a ``pip.conf`` or a variable to settings.
 
     Args:
         options: The options.
-        file: The path of the file, for messages.
+        file: The path of the file or the name of the variable, for messages.
         folder: The working folder, to which pip's paths are relative.
 
     Raises:
         ValueError: A value is malformed.
     """
     for option, value in options.items():
-        yield from _convert_pip_option(option, value, file, folder)
-
-
-def _convert_pip_option(
-    option: str, value: str, place: Path, folder: Path
-) -> _Settings:
-    """Convert an option of pip that gpuinstall reads."""
-    if value.lower() in OFF:
-        return
-    if option == "cert":
-        yield UvSetting(option, value, place)
-        return
-    is_list = option in {"extra-index-url", "find-links"}
-    for word in value.split() if is_list else [value]:
-        located = _resolve_path(option, word, folder)
-        yield from convert_pip_option(f"--{option}", located, place)
+        if value.lower() in OFF:
+            continue
+        if option == "cert":
+            yield UvSetting(option, value, file)
+        is_list = option in {"extra-index-url", "find-links"}
+        for word in value.split() if is_list else [value]:
+            located = _resolve_path(option, word, folder)
+            yield from convert_pip_option(f"--{option}", located, file)
 
 
 def parse_pip_options(text: str) -> dict[str, str]:
@@ -706,16 +687,11 @@ def _resolve_path(
 def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:
     """Return uv's settings in a file, if it has any; see ``read_document``."""
     with _convert_read_errors(path):
-        table: Any = _parse(_read_text(path, folder))
+        text = _read_text(path, folder)
         if path.name == PROJECT:
-            check_shape(table, PYPROJECT)
-            tables: dict[str, dict[str, Any]] = table.get("tool", {})
+            tables: dict[str, dict[str, Any]] = parse_pyproject(text).get("tool", {})
             return tables.get("uv")
-    return dict(table)
-
-
-# The cache avoids parsing the settings again for each extra of a project.
-_parse = lru_cache(maxsize=8)(parse_toml)
+        return parse_toml(text)
 
 
 def _read_text(path: Path, folder: Path | None) -> str:

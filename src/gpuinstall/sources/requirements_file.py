@@ -60,7 +60,6 @@ _PIP_SOURCES = {
     "--hash": Effect.HASH,
 }
 _PIP_LISTS = {"--only-binary": "no-build", "--no-binary": "no-binary"}
-_SILENT = ("--require-hashes",)
 _FLAGS = frozenset(
     {
         "--no-index",
@@ -417,8 +416,7 @@ class _Reader:
             error.message = f"{line}: {error.message}" if line else error.message
             raise
         with hide_linked_text(path):
-            file = self.parse(_number_lines(text), path, constrains=constrains)
-        return file.as_constraints() if constrains else file
+            return self.parse(_number_lines(text), path, constrains=constrains)
 
     def parse(
         self,
@@ -451,7 +449,8 @@ class _Reader:
                 )
             else:
                 parts.append(_parse_line(line, number, path))
-        return join_files(parts)
+        file = join_files(parts)
+        return file.as_constraints() if constrains else file
 
     def _include(
         self,
@@ -484,8 +483,7 @@ class _Reader:
         if is_http_url(name) and fetch:
             numbered = _number_lines(fetch(name, path))
             remote = Path(remove_logins(name))
-            file = self.parse(numbered, remote, constrains=constrains)
-            return file.as_constraints() if constrains else file
+            return self.parse(numbered, remote, constrains=constrains)
         try:
             included = path.parent / requirements_path(name)
         except UsageError as error:
@@ -581,7 +579,7 @@ def _read_options(
         settings = [
             *convert_pip_option(option, value, path, line=number, package=package)
         ]
-        if not settings and option not in {*_SILENT, *_PIP_LISTS}:
+        if not settings and option not in {"--require-hashes", *_PIP_LISTS}:
             raise ValueError(f"{option} is not an option of a requirements file")
         yield from settings
 

@@ -19,6 +19,7 @@ from gpuinstall.base.location import (
     SourceOrigin,
     parse_source,
 )
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing, split_torch_index
 from gpuinstall.base.requirement import Requirement, find_url_fault
 from gpuinstall.base.text import redact, remove_logins, shorten
@@ -49,7 +50,7 @@ from gpuinstall.sources.provenance import (
     create_setting,
 )
 from gpuinstall.sources.requirements_file import expand_variables
-from gpuinstall.sources.uv_settings import Setting, UvSetting, UvSettings
+from gpuinstall.sources.uv_settings import KeyList, Setting, UvSetting, UvSettings
 
 _NO_INDEX = Path(__file__).with_name("no-index").as_uri()
 """The URL of an index without packages."""
@@ -276,12 +277,49 @@ def check_build(sources: Sources, package: str, name: str) -> None:
         policy.check([Entry(source, f"{shorten(package)} from {index}")])
 
 
-def make_entry(setting: SourceSetting) -> Entry:
-    """Convert a setting to an entry for the checks in ``gate``."""
+def report_folder_sources(sources: Sources, reporter: Reporter) -> None:
+    """Report the sources that the folder selects, even with ``--quiet``.
+
+    Raises:
+        UsageError: The user does not trust the folder to select sources.
+    """
+    selected = sources.addresses.folder_sources
+    sources.policy.check(map(_make_entry, selected))
+    for setting in selected:
+        has_login = sources.credentials.has(setting.value)
+        login = "; credentials are sent to it" if has_login else ""
+        reporter.notice("Index", f"{setting}{login}")
+
+
+def _make_entry(setting: SourceSetting) -> Entry:
+    """Convert a folder's setting to an entry for the checks in ``gate``."""
     is_address = setting.key == BY_ADDRESS
     shown = shorten(redact(setting.value)) if is_address else setting.key
-    origin = SourceOrigin.USER if setting.is_own else SourceOrigin.FOLDER
-    return Entry(replace(setting.source, origin=origin), f"{setting.file}: {shown}")
+    return Entry(setting.source, f"{setting.file}: {shown}")
+
+
+def report_ignored_settings(sources: Sources, reporter: Reporter) -> None:
+    """Report ignored settings, and warn about unknown ones."""
+    settings: list[SourceSetting | UvSetting] = [*sources.addresses.settings]
+    settings += sources.uv.settings
+    # Each extra and group has the project's sources.
+    explained = {
+        (one.key, one.file.absolute(), one.line, one.ignore_reason): one
+        for one in settings
+    }
+    for one in explained.values():
+        reason = f"{one.shown}: {one.ignore_reason}"
+        if isinstance(one, UvSetting) and one.list is KeyList.UNKNOWN:
+            reporter.warn(reason)
+        elif one.ignore_reason:
+            label = "Index" if one.key == "no-index" else "Ignored"
+            reporter.step(label, reason)
+    for row in sources.uv.settings:
+        if names := sources.uv.list_family_rows(row):
+            reporter.step(
+                "Ignored",
+                f"{row.shown}: {', '.join(names)} is selected with the build; --into keeps an environment's own torch",
+            )
 
 
 def read_sources(

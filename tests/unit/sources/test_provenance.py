@@ -13,7 +13,6 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.tools import (
     TOOL_FILES,
-    find_lock_settings,
     read_project_lock,
 )
 from gpuinstall.sources import Sources
@@ -91,7 +90,7 @@ def settings_in(folder, name, text):
     if name in {"uv.lock", "poetry.lock"}:
         lock = read_project_lock(folder)
         assert lock
-        return find_lock_settings(lock, parts=())
+        return [one for package in lock.packages for one in package.settings]
     if name in TOOL_FILES:
         return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings

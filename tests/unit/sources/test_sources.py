@@ -8,7 +8,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources.addresses import make_export_commands
-from gpuinstall.sources.announcements import (
+from gpuinstall.sources.sources import (
     report_folder_sources,
     report_ignored_settings,
 )

@@ -13,11 +13,10 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.trust import TRUST_FOLDER
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
-from gpuinstall.sources.announcements import report_ignored_settings
 from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import format_recorded_sources
 from gpuinstall.sources.requirements_file import parse_requirements
-from gpuinstall.sources.sources import apply_no_index
+from gpuinstall.sources.sources import apply_no_index, report_ignored_settings
 from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
 from tests.lab.listener import Listener
 from tests.lab.own_sources import only_variables, read_sources

@@ -38,7 +38,6 @@ from gpuinstall.lock.request.pyproject import PartContents, ProjectFile, check_p
 from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
-    Table,
     read_index_settings,
     read_poetry_configuration,
 )
@@ -562,16 +561,14 @@ def _has_request(path: Path) -> bool:
     # Treat an unreadable file in a parent folder as if it requested nothing.
     with suppress(ValueError, UsageError):
         file = ProjectFile.read(path, path.parent)
+        keys = ("dependencies", "optional-dependencies", "group")
+        has_dependencies = any(
+            table.get(key) for table in (file.project, file.poetry) for key in keys
+        )
+        is_dynamic = "dependencies" in file.project.get("dynamic", ())
         is_configured = "gpuinstall" in file.document.get("tool", {})
-        tables = (file.project, file.poetry)
-        return is_configured or any(map(_has_dependencies, tables))
+        return is_configured or is_dynamic or has_dependencies
     return False
-
-
-def _has_dependencies(table: Table) -> bool:
-    """Return whether ``[project]`` or ``[tool.poetry]`` has dependencies."""
-    keys = ("dependencies", "optional-dependencies", "group")
-    return "dependencies" in table.get("dynamic", ()) or any(map(table.get, keys))
 
 
 def has_lock_or_request(folder: Path) -> bool:

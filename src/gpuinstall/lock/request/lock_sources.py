@@ -12,7 +12,7 @@ from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import known_backend
+from gpuinstall.base.versions import find_labeled_backend, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.catalog.extensions import (
     NAMED,
@@ -72,12 +72,11 @@ def check_hosts(
         reporter: Reports unknown hosts in a trusted folder.
     """
     torch = lock.versions.get("torch", "")
-    label = torch.partition("+")[2]
-    if not label and lock.is_from_gpuinstall:
+    backend = find_labeled_backend(torch)
+    tag = backend.tag if backend else ""
+    if not backend and lock.is_from_gpuinstall:
         # The builds for macOS have no label.
-        label = Target.parse(lock.target).backend
-    backend = known_backend(label)
-    tag = backend.tag if backend else label
+        tag = Target.parse(lock.target).backend
     indexes = sources.addresses.torch_index, sources.addresses.default_index or ""
     trusts_folder = sources.policy.trusts_folder
     unknown = find_unknown_hosts(files, tag, sources, client, torch)

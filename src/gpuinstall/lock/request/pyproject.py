@@ -24,9 +24,9 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.base.shapes import parse_pyproject
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.vendors import BACKEND_ROWS
-from gpuinstall.base.versions import CPU, known_backend
+from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
     NamedSource,
@@ -60,6 +60,8 @@ class PartContents(Value):
 
     part: Part
     listed: RequirementsFile
+    backend: str | None = None
+    """The backend that the sources select on a target, or the one in the name."""
 
     @property
     def has_family(self) -> bool:
@@ -73,22 +75,19 @@ class PartContents(Value):
         words = self.part.name.split("-")
         return next((_KINDS[word] for word in words if word in _KINDS), "")
 
-    def find_backend(self, environment: Mapping[str, str]) -> str | None:
-        """Return the backend that the sources select, or the one in the name.
+    def select_backend(self, environment: Mapping[str, str]) -> PartContents:
+        """Return the extra or group with its backend on a target.
 
         Args:
-            environment: The marker values.
+            environment: The marker values of the target.
         """
-        for setting in self.listed.sources:
-            is_source = setting.key == TORCH_SOURCE and setting.backend
-            if is_source and setting.applies_in(environment):
-                return setting.backend
-        words = self.part.name.split("-")
-        return next(filter(known_backend, words), None)
-
-    def is_for_cpu(self, environment: Mapping[str, str]) -> bool:
-        """Return whether the extra or group selects the CPU build."""
-        return self.find_backend(environment) == CPU.tag
+        tags = [
+            setting.backend
+            for setting in self.listed.sources
+            if setting.key == TORCH_SOURCE and setting.applies_in(environment)
+        ]
+        words = filter(known_backend, self.part.name.split("-"))
+        return replace(self, backend=next(filter(None, (*tags, *words)), None))
 
 
 class ProjectFile(Value):

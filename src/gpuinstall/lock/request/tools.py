@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import cache, partial
-from itertools import chain
+from functools import partial
+from itertools import product
 from os.path import isfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -24,6 +23,7 @@ from gpuinstall.base.requirement import (
     is_url,
     marker_holds,
     normalize_name,
+    parse_standard_marker,
     quote_path,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
@@ -47,6 +47,10 @@ from gpuinstall.sources.requirements_file import (
     read_requirements_text,
 )
 from gpuinstall.sources.uv_settings import UvSetting
+
+if TYPE_CHECKING:
+    from packaging.markers import Marker
+    from packaging.version import Version
 
 Table = Mapping[str, Any]
 
@@ -135,11 +139,29 @@ def read_project_settings(
     """
     yield from _read_uv_sources(sources, file, packages)
     yield from read_index_settings({"tool": tool}, _INDEX_KEYS, file)
-    poetry = tool.get("poetry", {})
-    yield from _read_poetry_settings(poetry, file)
-    indexes = {
-        row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
-    }
+    yield from _read_poetry_settings(tool.get("poetry", {}), file)
+
+
+def _read_poetry_settings(
+    poetry: Table, file: Path
+) -> Iterator[SourceSetting | UvSetting]:
+    """Yield the sources and pre-releases in Poetry's tables.
+
+    A fallback source that no package selects is marked, because it can be ignored:
+    without it, a package can only be missing.
+    """
+    entries = [*read_poetry_entries(poetry, with_optional=True)]
+    for name, entry in entries:
+        if entry.get("allow-prereleases"):
+            yield UvSetting("prerelease-package", {name: "allow"}, file)
+    selected = {entry.get("source") for _, entry in entries}
+    indexes = {}
+    for row in poetry.get("source", ()):
+        is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in selected
+        effect = Effect.KNOWN_INDEX if is_needed else Effect.FALLBACK
+        if "url" in row:
+            indexes[row.get("name")] = row["url"]
+            yield create_setting(effect, "tool.poetry.source", row["url"], file)
     for package, dependency in read_poetry_entries(poetry):
         address = find_source_location(dependency)
         is_family = package in load_catalog().family
@@ -157,26 +179,6 @@ def read_project_settings(
                 package=package,
                 marker=create_poetry_marker(dependency),
             )
-
-
-def _read_poetry_settings(
-    poetry: Table, file: Path
-) -> Iterator[SourceSetting | UvSetting]:
-    """Yield the sources and pre-releases in Poetry's tables.
-
-    A fallback source that no package selects is marked, because it can be ignored:
-    without it, a package can only be missing.
-    """
-    entries = [*read_poetry_entries(poetry, with_optional=True)]
-    for name, entry in entries:
-        if entry.get("allow-prereleases"):
-            yield UvSetting("prerelease-package", {name: "allow"}, file)
-    selected = {entry.get("source") for _, entry in entries}
-    for row in poetry.get("source", ()):
-        is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in selected
-        effect = Effect.KNOWN_INDEX if is_needed else Effect.FALLBACK
-        if "url" in row:
-            yield create_setting(effect, "tool.poetry.source", row["url"], file)
 
 
 def _read_uv_sources(
@@ -239,7 +241,10 @@ def find_uv_sources(
         is_family = package in load_catalog().family
         if not is_family and (package in no_sources or ":all:" in no_sources):
             continue
-        for row in _find_matching_rows(source, parts):
+        for row in source if isinstance(source, list) else [source]:
+            part = find_entry_part(row)
+            if part and part not in parts:
+                continue
             location = find_source_location(row)
             is_member = row.get("workspace") is True and package in workspace.members
             if is_member:
@@ -257,14 +262,6 @@ def find_uv_sources(
                 row.get("marker", ""),
                 is_member or bool(row.get("editable")),
             )
-
-
-def _find_matching_rows(source: Any, parts: Collection[Part]) -> Iterator[Table]:
-    """Yield the entries of a source that apply to these extras and groups."""
-    for row in source if isinstance(source, list) else [source]:
-        part = find_entry_part(row)
-        if part is None or part in parts:
-            yield row
 
 
 def find_entry_part(row: Table) -> Part | None:
@@ -309,13 +306,8 @@ def _read_name(project: Path, root: Path) -> str:
     limit = project if leads_outside(os.path.relpath(project, root)) else root
     # uv reads all members, and quotes a malformed file.
     with convert_content_errors(path):
-        return _parse_name(read_requirements_text(path, limit))
-
-
-@cache
-def _parse_name(text: str) -> str:
-    """Return the normalized name in the text of a pyproject.toml."""
-    return normalize_name(find_table(parse_pyproject(text), "project").get("name", ""))
+        document = parse_pyproject(read_requirements_text(path, limit))
+        return normalize_name(find_table(document, "project").get("name", ""))
 
 
 def read_index_settings(
@@ -421,29 +413,39 @@ def find_project_lock(folder: Path) -> Path | None:
     return next(filter(Path.is_file, paths), None)
 
 
+class LockedPackage(Value):
+    """A package of a uv.lock or poetry.lock."""
+
+    name: str
+    version: Version | None
+    """None for a package from a folder."""
+    conditions: tuple[tuple[str, Marker | str], ...]
+    """Poetry's groups, or an empty name, each with a marker. One must be true."""
+    settings: tuple[SourceSetting, ...]
+    """The files and the source of the package."""
+
+
 class ProjectLock(Value):
     """The packages of a uv.lock or poetry.lock."""
 
     path: Path
-    packages: Sequence[Table]
+    packages: Sequence[LockedPackage]
     optional_groups: frozenset[str] = frozenset()
     """The groups that Poetry installs only on request."""
 
-    def select_packages(self, parts: Collection[Part]) -> Iterator[Table]:
-        """Yield the packages, without omitted Poetry groups.
+    def select_packages(
+        self, parts: Collection[Part]
+    ) -> Iterator[tuple[LockedPackage, list[Marker | str]]]:
+        """Yield the packages with their markers, without omitted Poetry groups.
 
         Args:
             parts: The requested extras and groups.
-
-        Raises:
-            UsageError: The lock is malformed.
         """
         omitted = self.optional_groups - {one.name for one in parts}
-        for row in self.packages:
-            groups = row.get("groups", ())
-            kept = [group for group in groups if normalize_name(group) not in omitted]
-            if kept or not groups:
-                yield {**row, "groups": kept} if groups else row
+        for package in self.packages:
+            kept = [one for group, one in package.conditions if group not in omitted]
+            if kept:
+                yield package, kept
 
 
 def read_project_lock(folder: Path) -> ProjectLock | None:
@@ -455,16 +457,34 @@ def read_project_lock(folder: Path) -> ProjectLock | None:
     path = find_project_lock(folder)
     if path is None:
         return None
-    with _convert_lock_errors(path):
+    with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
         document = parse_toml(read_requirements_text(path, folder))
         check_shape(document, LOCK)
-    packages = document.get("package", ())
+        packages = [_parse_package(row, path) for row in document.get("package", ())]
     return ProjectLock(path, packages, _read_optional_groups(folder / PROJECT))
 
 
-def _convert_lock_errors(path: Path) -> AbstractContextManager[None]:
-    """Convert the errors of malformed content to UsageError."""
-    return convert_content_errors(path, "team-lock-malformed", f"Repair {path}")
+def _parse_package(row: Table, path: Path) -> LockedPackage:
+    """Parse a package of a lock, whose name becomes a line of a file for uv."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    name = canonicalize_name(row["name"], validate=True)
+    version = Version(row["version"]) if row.get("version") else None
+    written = row.get("resolution-markers") or row.get("markers") or ""
+    if isinstance(written, dict):
+        # Poetry writes the marker of each group that has one.
+        groups = row.get("groups", written)
+        pairs = [(group, written.get(group, "")) for group in groups]
+    else:
+        texts = [written] if isinstance(written, str) else written
+        pairs = [*product(row.get("groups") or [""], texts)]
+    conditions = [
+        (normalize_name(group), text and parse_standard_marker(text))
+        for group, text in pairs
+    ]
+    settings = _read_package_settings(row, path, name, version)
+    return LockedPackage(name, version, tuple(conditions), tuple(settings))
 
 
 def find_locked_versions(
@@ -480,26 +500,17 @@ def find_locked_versions(
         lock: The ``uv.lock`` or ``poetry.lock``.
         markers: The marker values, which select from several versions of a package.
         parts: The selected extras and groups, which also select versions.
-
-    Raises:
-        UsageError: The lock is malformed.
     """
-    from packaging.utils import canonicalize_name
-    from packaging.version import Version
-
     catalog = load_catalog()
+    extras = [one.name for one in parts if one.kind == "extra"]
+    groups = [one.name for one in parts if one.kind == "group"]
     versions = {}
     # Use the last version whose marker is true, because uv's forks are disjoint.
-    with _convert_lock_errors(lock.path):
-        for row in lock.select_packages(parts):
-            # Validate the name, because it becomes a line of a file for uv.
-            name = canonicalize_name(row["name"], validate=True)
-            # A package from a folder has no version.
-            if not (row.get("version") and _has_true_marker(row, markers, parts)):
-                continue
-            version = Version(row["version"])
-            is_family = name in catalog.family
-            versions[name] = version.public if is_family else str(version)
+    for package, kept in lock.select_packages(parts):
+        version = package.version
+        if version and any(marker_holds(one, markers, extras, groups) for one in kept):
+            is_family = package.name in catalog.family
+            versions[package.name] = version.public if is_family else str(version)
     tied = set(filter(catalog.is_tied, versions)) - catalog.family
     omitted = tied if "torch" in versions else set()
     origin = TextOrigin(str(lock.path))
@@ -507,42 +518,6 @@ def find_locked_versions(
         Constraint.of(name, f"=={versions[name]}").at(origin)
         for name in sorted(versions.keys() - omitted)
     )
-
-
-def _has_true_marker(
-    row: Table,
-    markers: Mapping[str, str],
-    parts: Collection[Part],
-) -> bool:
-    """Return whether any marker of a locked package is true."""
-    written = row.get("resolution-markers") or row.get("markers") or ""
-    if isinstance(written, dict):
-        # Poetry writes the marker of each group that has one.
-        written = [written.get(group, "") for group in row.get("groups", written)]
-    elif isinstance(written, str):
-        written = [written]
-    extras = [one.name for one in parts if one.kind == "extra"]
-    groups = [one.name for one in parts if one.kind == "group"]
-    return any(marker_holds(text, markers, extras, groups) for text in written)
-
-
-def find_lock_settings(
-    lock: ProjectLock, parts: Collection[Part]
-) -> tuple[SourceSetting, ...]:
-    """Return the files and sources of packages in a uv.lock or poetry.lock.
-
-    Args:
-        lock: The ``uv.lock`` or ``poetry.lock``.
-        parts: The requested extras and groups.
-
-    Raises:
-        UsageError: The lock is malformed.
-    """
-    with _convert_lock_errors(lock.path):
-        rows = lock.select_packages(parts)
-        return tuple(
-            chain.from_iterable(_read_package_settings(row, lock.path) for row in rows)
-        )
 
 
 def _read_optional_groups(file: Path) -> frozenset[str]:
@@ -556,13 +531,12 @@ def _read_optional_groups(file: Path) -> frozenset[str]:
     return frozenset(map(normalize_name, optional))
 
 
-def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
-    from packaging.version import Version
-
+def _read_package_settings(
+    row: Table, path: Path, name: str, version: Version | None
+) -> Iterator[SourceSetting]:
     # Slow to import.
     from gpuinstall.catalog.extensions import load_extensions
 
-    name = normalize_name(row["name"])
     setting = partial(create_setting, file=path)
     if load_catalog().is_tied(name) or name in load_extensions().rows:
         yield setting(Effect.TORCH, "files of torch", "")
@@ -570,8 +544,8 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     files = [*row.get("files", ()), *row.get("wheels", ()), row.get("sdist") or {}]
     known = {file.get("hash", "") for file in files}
     hashes = {text for text in known if text.startswith("sha256:")}
-    if hashes and "version" in row:
-        release = f"{name}=={Version(row['version'])}"
+    if hashes and version:
+        release = f"{name}=={version}"
         key = "hashes of packages at their versions"
         yield setting(Effect.HASH, key, " ".join(sorted(hashes)), package=release)
     source = row.get("source", {})

@@ -7,7 +7,6 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.lock.request.tools import (
-    find_lock_settings,
     find_locked_versions,
     find_project_lock,
     read_project_lock,
@@ -156,7 +155,8 @@ def obeyed(folder, file, rows):
     lock = written(
         folder / file, f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n'
     )
-    return Sources().add_settings(find_lock_settings(lock, parts=()))
+    [package] = lock.packages
+    return Sources().add_settings(package.settings)
 
 
 def test_package_with_unknown_index_is_rejected(tmp_path):

@@ -63,3 +63,20 @@ def test_keyring_password_is_used(stand_in_folder, play, tmp_path):
         ).run("install")
     assert opened.status == 0, opened.err
     assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")
+
+
+def test_typed_login_is_reported_and_not_stored(stand_in_folder, tmp_path):
+    with SimulatedIndex(
+        stand_in_folder, IndexBehavior(credentials="user:s3cret")
+    ) as index:
+        variables = index.environment()
+        address = variables["UV_DEFAULT_INDEX"]
+        plain = address.replace("user:s3cret@", "")
+        here = Workshop.made(tmp_path, variables | {"UV_DEFAULT_INDEX": plain})
+        words = ("torch", "--target", "cu126", "--default-index", address)
+        done = here.succeed("lock", *words)
+        refused = here.refusal("sync", "--target", "cu126", exit_code=4)
+
+    assert "do not contain the login of --default-index" in done.err
+    assert "s3cret" not in done.err + here.lock("pylock.cu126.toml")
+    assert "user name and password" in refused["hint"]

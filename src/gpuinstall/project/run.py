@@ -251,7 +251,8 @@ def read_project(
 
     paths = read_paths(settings.venv, folder, is_read_only=settings.is_read_only)
     sources, contents = _read_folder(settings, folder, paths, reporter)
-    _report_sources(sources, settings.typed_requirements, reporter)
+    _report_logins(settings, reporter)
+    report_folder_sources(sources, reporter)
     index = sources.addresses.torch_index
     catalog = replace(load_extended_catalog(index), torch_index=index)
     sources = replace(sources, uv=replace(sources.uv, family=catalog.family))
@@ -389,19 +390,19 @@ def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]
         FETCH.reset(token)
 
 
-def _report_sources(
-    sources: Sources, typed: RequirementsFile, reporter: Reporter
-) -> None:
-    """Report requested logins and the sources that the folder selects."""
-    for setting in typed.settings:
-        written = str(setting.value)
-        if setting.is_own and remove_logins(written) != written:
+def _report_logins(settings: Settings, reporter: Reporter) -> None:
+    """Report the logins that the user types, which no file records."""
+    sourcing = settings.request.sourcing
+    typed = {one.package: one.value for one in settings.typed_requirements.sources}
+    typed |= {name: " ".join(words) for name, words in sourcing.addresses.items()}
+    typed["--torch-index"] = sourcing.torch_index or ""
+    for name, written in typed.items():
+        if remove_logins(written) != written:
             reporter.notice(
                 "Login",
-                f"lock files do not contain the login of {setting.package}; "
+                f"lock files do not contain the login of {name}; "
                 "later commands read it from a netrc file or a keyring",
             )
-    report_folder_sources(sources, reporter)
 
 
 def _collect_settings(

@@ -167,6 +167,12 @@ _SYSTEM_ERRORS = (
         why="",
     ),
     _ErrorPattern(
+        r"HTTP status client error \(401",
+        "http-status",
+        "a package index requires a login",
+        (LOGIN_HINT,),
+    ),
+    _ErrorPattern(
         "HTTP status",
         "http-status",
         "a package index refused to serve a file that it lists",

@@ -168,6 +168,22 @@ class Addresses(Value):
         places = map(Location.parse, self.places)
         return location.is_local and any(map(location.is_from, places))
 
+    def find_own_links(self, file: Location) -> list[str]:
+        """Return the user's find-links that may list a file of torch's family.
+
+        An extra index never serves the family.
+
+        Args:
+            file: The location of the file.
+
+        Returns:
+            Keys of ``own_indexes``. Empty for a file of the torch index.
+        """
+        if file.is_below(Location.parse(self.torch_index)):
+            return []
+        links = (one for one in self.own_indexes if one.endswith(_LINKS))
+        return [one for one in links if file.is_from(Location.parse(one))]
+
     @property
     def has_further_indexes(self) -> bool:
         """Whether packages other than PyTorch's have additional sources."""
@@ -213,7 +229,9 @@ class Addresses(Value):
             setting: The setting.
             overrides: Whether a default index replaces one that no option selects.
         """
-        plain = remove_logins if setting.effect is Effect.EXTENSIONS else plain_url
+        # Relative links on a page depend on its trailing slash.
+        pages = {Effect.EXTENSIONS, Effect.FIND_LINKS}
+        plain = remove_logins if setting.effect in pages else plain_url
         address = plain(setting.value)
         default_index = self.default_index
         given = any(one.is_option for one in self.list_settings(Effect.INDEX))

@@ -7,6 +7,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.sources.addresses import make_export_commands
 from gpuinstall.sources.sources import (
     report_folder_sources,
@@ -15,7 +16,7 @@ from gpuinstall.sources.sources import (
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
-from tests.lab.own_sources import read_sources
+from tests.lab.own_sources import naming, read_sources
 
 
 @pytest.fixture
@@ -359,3 +360,28 @@ def test_logins_are_bound_to_scheme_host_and_port(environ, tmp_path):
             "explicit": True,
         }
     ]
+
+
+def test_file_of_torch_is_not_attributed_to_other_indexes():
+    # Repositories of one company are often on one host.
+    host = "https://index.example"
+    sources = naming(("extra-index-url", f"{host}/own"), ("find-links", f"{host}/page"))
+    sources = replace(
+        sources, addresses=replace(sources.addresses, torch_index=f"{host}/whl")
+    )
+    files = (f"{host}/whl/cu126/torch.whl", f"{host}/files/torch.whl")
+
+    of_torch, of_page = (
+        sources.addresses.find_own_links(Location.parse(file)) for file in files
+    )
+    assert of_torch == []
+    assert of_page == [f"{host}/page#find-links"]
+
+
+def test_page_of_files_keeps_its_trailing_slash():
+    page = "https://index.example/flat/"
+    sources = naming(("find-links", page), ("extra-index-url", page))
+
+    assert sources.addresses.find_links == (page,)
+    assert sources.addresses.uv_rows["find-links"] == [page]
+    assert sources.addresses.extra_indexes == (page.rstrip("/"),)

@@ -471,9 +471,8 @@ def _report_sources(
                 packages[package.index][package.name] = None
         # A lock has no index for torch from find-links, only the path of the file.
         for file in list_locked_files(resolution.packages):
-            location = Location.parse(file.url)
-            for index in own if file.package in session.sources.uv.family else ():
-                if location.is_from(Location.parse(index)):
+            if file.package in session.sources.uv.family:
+                for index in addresses.find_own_links(Location.parse(file.url)):
                     packages[index][file.package] = None
     for index, names in packages.items():
         origin = own[index]

@@ -67,6 +67,7 @@ UPDATE_LOCK = (
 )
 
 _CHANGED_FILE = "only if you trust the source: its file has changed"
+_REFUSED_FILE = "a package index refused to serve a file that it lists"
 _UNWRITABLE_CACHE = "if it is uv's cache, set UV_CACHE_DIR to another folder"
 _READS_REPOSITORY = "shows whether Git can read the repository"
 
@@ -167,16 +168,12 @@ _SYSTEM_ERRORS = (
         why="",
     ),
     _ErrorPattern(
-        r"HTTP status client error \(401",
+        r"HTTP status client error \(40[13]",
         "http-status",
-        "a package index requires a login",
+        _REFUSED_FILE,
         (LOGIN_HINT,),
     ),
-    _ErrorPattern(
-        "HTTP status",
-        "http-status",
-        "a package index refused to serve a file that it lists",
-    ),
+    _ErrorPattern("HTTP status", "http-status", _REFUSED_FILE),
     _ErrorPattern(
         r"(?P<cause>\S+ was not found in the cache)|found in the cache"
         "|needs to be downloaded from a registry"

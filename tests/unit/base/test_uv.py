@@ -99,7 +99,7 @@ PYTHON = Path(sys.executable)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder below another user's ``uv.toml``, which uv cannot parse."""
+    """Return a folder below a ``uv.toml`` that uv cannot parse."""
     (tmp_path / "uv.toml").write_text(BROKEN, "utf-8")
     work = tmp_path / "work"
     (work / "family").mkdir(parents=True)

@@ -362,7 +362,7 @@ def test_logins_are_bound_to_scheme_host_and_port(environ, tmp_path):
     ]
 
 
-def test_file_of_torch_is_not_attributed_to_other_indexes():
+def test_torch_index_is_not_reported_as_find_links():
     # Repositories of one company are often on one host.
     host = "https://index.example"
     sources = naming(("extra-index-url", f"{host}/own"), ("find-links", f"{host}/page"))

@@ -61,7 +61,7 @@ class PartContents(Value):
     part: Part
     listed: RequirementsFile
     backend: str | None = None
-    """The backend that the sources select on a target, or the one in the name."""
+    """The backend of its sources on a target, or the one in its name."""
 
     @property
     def has_family(self) -> bool:

@@ -420,7 +420,7 @@ class LockedPackage(Value):
     version: Version | None
     """None for a package from a folder."""
     conditions: tuple[tuple[str, Marker | str], ...]
-    """Poetry's groups, or an empty name, each with a marker. One must be true."""
+    """Poetry's groups, or an empty name, each with a marker."""
     settings: tuple[SourceSetting, ...]
     """The files and the source of the package."""
 
@@ -436,7 +436,7 @@ class ProjectLock(Value):
     def select_packages(
         self, parts: Collection[Part]
     ) -> Iterator[tuple[LockedPackage, list[Marker | str]]]:
-        """Yield the packages with their markers, without omitted Poetry groups.
+        """Yield packages with their markers, without omitted Poetry groups.
 
         Args:
             parts: The requested extras and groups.
@@ -465,7 +465,7 @@ def read_project_lock(folder: Path) -> ProjectLock | None:
 
 
 def _parse_package(row: Table, path: Path) -> LockedPackage:
-    """Parse a package of a lock, whose name becomes a line of a file for uv."""
+    """Parse a package, whose name becomes a line of a file for uv."""
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import isdir
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,7 +19,7 @@ class Credentials(Value):
     """``user:password`` by scheme, host, and port."""
 
     certificates: str | None = None
-    """The path of the user's CA bundle, if any."""
+    """The path of the user's CA bundle, a file or a folder, if any."""
 
     variables: Mapping[str, str] = {}
     """The local keys of the user's ``uv.toml``, as uv's variables."""
@@ -61,7 +62,8 @@ class Credentials(Value):
         if default_index:
             variables["UV_DEFAULT_INDEX"] = self.insert(default_index)
         if self.certificates:
-            variables["SSL_CERT_FILE"] = self.certificates
+            kind = "DIR" if isdir(self.certificates) else "FILE"
+            variables[f"SSL_CERT_{kind}"] = self.certificates
         return variables
 
     def uv_indexes(self) -> list[dict[str, Any]]:

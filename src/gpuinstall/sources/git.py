@@ -1,7 +1,7 @@
 """Settings of Git: the user's, logins, and limits of ``trusted-sources``.
 
-uv and builds do not receive variables with secrets, but Git's credential helpers may need
-them. Git therefore asks a helper of gpuinstall, which runs ``git credential`` with all
+uv and builds do not receive variables with secrets, but Git's credential helpers and the
+user's SSH command may need them. Git therefore runs scripts of gpuinstall, which set all
 variables of the user.
 """
 
@@ -30,6 +30,9 @@ _FIRST = string.ascii_lowercase + string.digits
 """The first characters of URLs and SSH addresses, but not of paths."""
 _NEXT = string.ascii_letters + string.digits + "!$%&'()*+,-.:;=?@_~"
 """The characters that continue the name of a folder in a URL."""
+_SSH = """eval "$GIT_SSH_COMMAND \\"\\$@\\""
+"""
+"""The shell script that runs the user's SSH command, after the variables."""
 _HELPER = """export GIT_TERMINAL_PROMPT=0
 case $1 in
 get) exec git credential fill ;;
@@ -66,7 +69,12 @@ def move_git_settings(
     }
     settings = list[tuple[str, str]]()
     if uses_git and _has_helper(variables, scratch):
-        settings += _write_helper(variables, scratch / "credential")
+        helper = _write_script(variables, _HELPER, scratch / "credential")
+        # The empty value removes the helpers that Git has read before.
+        settings += [("credential.helper", ""), ("credential.helper", f"!{helper}")]
+    if uses_git and "GIT_SSH_COMMAND" in variables:
+        script = _write_script(variables, _SSH, scratch / "ssh")
+        kept["GIT_SSH_COMMAND"] = script
     count = variables.get("GIT_CONFIG_COUNT", "0")
     for number in range(int(count) if count.isdecimal() else 0):
         key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
@@ -76,17 +84,9 @@ def move_git_settings(
         for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
             key, _, value = word.partition("=")
             settings.append((key, value))
-    for address in sources.addresses.list_addresses(Effect.LOCATED):
-        parts = urlsplit(address)
-        login = sources.credentials.find(address)
-        if login and parts.scheme.startswith("git+http"):
-            from base64 import b64encode
-
-            user, _, password = login.partition(":")
-            basic = b64encode(f"{user}:{password}".encode()).decode()
-            key = f"http.{url_server(address)}/.extraHeader"
-            settings.append((key, f"Authorization: Basic {basic}"))
-    if not sources.policy.trusts_folder and sources.policy.trusted_sources:
+    is_limited = not sources.policy.trusts_folder and sources.policy.trusted_sources
+    settings += _list_logins(sources, has_limits=bool(is_limited))
+    if is_limited:
         settings += _limit_repositories(sources)
         # Otherwise, uv would ask GitHub for the commits of its repositories.
         kept["UV_NO_GITHUB_FAST_PATH"] = "1"
@@ -102,6 +102,24 @@ def move_git_settings(
     }
 
 
+def _list_logins(sources: Sources, *, has_limits: bool) -> Iterator[tuple[str, str]]:
+    """Yield the settings with the logins of repositories in requirements."""
+    for address in sources.addresses.list_addresses(Effect.LOCATED):
+        login = sources.credentials.find(address)
+        if not login or not address.startswith("git+http"):
+            continue
+        server = f"{url_server(address)}/"
+        if ":" in login or has_limits:
+            from base64 import b64encode
+
+            user, _, password = login.partition(":")
+            basic = b64encode(f"{user}:{password}".encode()).decode()
+            yield f"http.{server}.extraHeader", f"Authorization: Basic {basic}"
+        else:
+            # Git asks a helper for the password of the user in a URL.
+            yield f"url.{sources.credentials.insert(server)}.insteadOf", server
+
+
 def _has_helper(variables: Mapping[str, str], scratch: Path) -> bool:
     """Return whether Git would run a program of the user to get a login."""
     git = find_program("git")
@@ -113,10 +131,8 @@ def _has_helper(variables: Mapping[str, str], scratch: Path) -> bool:
     return run(command, env=variables, cwd=scratch).ok
 
 
-def _write_helper(
-    variables: Mapping[str, str], file: Path
-) -> Iterator[tuple[str, str]]:
-    """Write the credential helper, and yield the settings that select it."""
+def _write_script(variables: Mapping[str, str], text: str, file: Path) -> str:
+    """Write a script with the user's variables, and return its command."""
     lines = ["unset GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS\n"]
     for name, value in variables.items():
         if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
@@ -124,10 +140,8 @@ def _write_helper(
             lines.append(f"export {name}={word}\n")
     with open_atomically(file, is_private=True, is_cached=True) as script:
         # Values can contain bytes that are not UTF-8.
-        script.write(os.fsencode("".join((*lines, _HELPER))))
-    # The empty value removes the helpers that Git has read before.
-    yield "credential.helper", ""
-    yield "credential.helper", f"!sh {quote_literal(file.as_posix(), 'sh')}"
+        script.write(os.fsencode("".join((*lines, text))))
+    return f"sh {quote_literal(file.as_posix(), 'sh')}"
 
 
 def _format_git_setting(setting: tuple[str, str]) -> str:

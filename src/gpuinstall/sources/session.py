@@ -237,18 +237,25 @@ def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credential
     addresses = sources.addresses.places + sources.addresses.list_addresses(
         Effect.LOCATED
     )
-    logins = {}
-    for server, login in sources.credentials.logins.items():
-        host = urlsplit(server).netloc
+    logins = {**sources.credentials.logins}
+    asked = [
+        one.value
+        for one in sources.addresses.settings
+        if one.options.get("authenticate") == "always"
+    ]
+    for server in [*logins, *map(url_server, asked)]:
+        login = logins.get(server, "")
+        if ":" in login:
+            continue
         own = [address for address in addresses if url_server(address) == server]
-        complete = login
-        for service in (*own, host):
-            if ":" in complete:
-                break
-            command = ["keyring", "get", service, login]
+        for service in (*own, urlsplit(server).netloc):
+            command = ["keyring", "get", service]
+            command += [login] if login else ["--mode", "creds"]
             answer = run(command, env=variables, seconds=KEYRING_S)
-            password = answer.out.rstrip()
-            if answer.ok and password:
-                complete = f"{login}:{password}"
-        logins[server] = complete
+            found = answer.out.rstrip()
+            if answer.ok and found:
+                logins[server] = ":".join(
+                    [login, found] if login else found.split("\n")
+                )
+                break
     return replace(sources.credentials, logins=logins)

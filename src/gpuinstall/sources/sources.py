@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from os.path import exists, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -353,7 +353,10 @@ def read_sources(
         # A setting has the effect of its expanded URL, which may be PyTorch's.
         read.append(replace(one, value=value))
     own = [one.value for one in read if one.is_own and one.key == "cert"]
-    variables = map(os.environ.get, ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))
+    variables = [*map(os.environ.get, ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))]
+    folders = os.environ.get("SSL_CERT_DIR")
+    if folders and isdir(folders):
+        variables.insert(1, folders)
     credentials = Credentials(
         parse_login(index or OFFICIAL),
         next(filter(None, (*variables, *own)), None),

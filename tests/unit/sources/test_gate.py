@@ -245,6 +245,32 @@ def test_git_credentials_are_passed_in_a_file(tmp_path, key, value, by_option):
     assert (tmp_path / "gitconfig").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("trusts_folder", [True, False])
+def test_git_asks_for_the_password_of_a_user(tmp_path, trusts_folder):
+    settings = RequirementsFile.from_lines(required("git+https://me@h.example/x"))
+    policy = Policy(
+        trusts_folder=trusts_folder,
+        trusted_sources=(Location.parse("https://h.example/x"),),
+    )
+    sources = Sources(policy=policy).add_settings(settings.settings)
+
+    made = {**os.environ, **move_git_settings(sources, {}, tmp_path)}
+
+    asked = ["git", "ls-remote", "--get-url", "https://h.example/x"]
+    user = "me@" if trusts_folder else ""
+    assert process.run(asked, env=made).out == f"https://{user}h.example/x\n"
+
+
+def test_ssh_command_receives_the_users_variables(tmp_path):
+    command = 'printf "%s " "$DEPLOY_KEY_FILE"'
+    variables = {"GIT_SSH_COMMAND": command, "DEPLOY_KEY_FILE": "a key"}
+    made = move_git_settings(Sources(), variables, tmp_path)["GIT_SSH_COMMAND"]
+    shell = ["sh", "-c", f'{made} "$@"', "sh", "git@h.example"]
+    assert process.run(shell, env={"PATH": os.environ["PATH"]}).out == (
+        "a key git@h.example "
+    )
+
+
 def test_constraints_in_user_uv_toml_are_used(tmp_path):
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "x")}
     file = tmp_path / "uv" / "uv.toml"

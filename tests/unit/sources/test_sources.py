@@ -1,6 +1,8 @@
 """Sources from options, environment, and configuration files."""
 
+import os
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.sources.addresses import make_export_commands
+from gpuinstall.sources.session import open_session
 from gpuinstall.sources.sources import (
     report_folder_sources,
     report_ignored_settings,
@@ -16,7 +19,7 @@ from gpuinstall.sources.sources import (
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
-from tests.lab.own_sources import naming, read_sources
+from tests.lab.own_sources import naming, only_variables, read_sources
 
 
 @pytest.fixture
@@ -206,6 +209,39 @@ def test_credentials_are_passed_only_in_uv_environment(environ, tmp_path):
         "https://index.example/simple",
     )
     assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
+
+
+def test_folder_of_certificates_is_used(environ, tmp_path):
+    environ["REQUESTS_CA_BUNDLE"] = "/company.pem"
+    environ["SSL_CERT_DIR"] = str(tmp_path / "missing")
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.credentials.certificates == "/company.pem"
+    environ["SSL_CERT_DIR"] = str(tmp_path)
+    credentials = read_sources(None, environ, tmp_path).credentials
+    assert credentials.uv_variables(None) == {"SSL_CERT_DIR": str(tmp_path)}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the keyring is a shell script")
+def test_keyring_is_asked_for_an_authenticated_index(environ, tmp_path):
+    keyring = tmp_path / "bin" / "keyring"
+    _write(
+        keyring,
+        '#!/bin/sh\n[ "$*" = "get https://index.example/simple --mode creds" ] &&\n'
+        'printf "me\\ns3cret\\n"\n',
+    )
+    keyring.chmod(0o755)
+    index = '[[index]]\nurl = "https://index.example/simple"\nauthenticate = "always"'
+    _write(Path(environ["XDG_CONFIG_HOME"]) / "uv" / "uv.toml", index)
+    environ |= {
+        "UV_KEYRING_PROVIDER": "subprocess",
+        "PATH": f"{keyring.parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    sources = read_sources(None, environ, tmp_path)
+
+    with only_variables(environ), open_session(sources, Reporter()) as session:
+        assert session.sources.credentials.logins == {
+            "https://index.example": "me:s3cret"
+        }
 
 
 CHOICES = {

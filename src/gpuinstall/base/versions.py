@@ -144,11 +144,6 @@ class Backend(NamedTuple):
         version = self.version or ""
         return prefix + (version.replace(".", "") if self.kind == "cuda" else version)
 
-    @property
-    def file_tag(self) -> str:
-        """The backend tag in lock file names, which has no dots (PEP 751)."""
-        return self.tag.replace(".", "-")
-
     def __str__(self) -> str:
         return self.tag
 

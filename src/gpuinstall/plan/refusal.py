@@ -9,7 +9,7 @@ from gpuinstall.base.errors import MachineError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import FROM_METADATA, INSTALLED, Constraint
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import CPU, Backend
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
@@ -229,8 +229,9 @@ def _make_change(
     if limit.field == "backend" and not context.gpus:
         option = ("--backend", build.backend.tag)
         for target in demand.request.targets:
-            before = Backend.parse(str(demand.request.backend)).file_tag
-            option = ("--target", target.replace(before, build.backend.file_tag))
+            tags = (str(demand.request.backend), build.backend.tag)
+            before, after = (tag.replace(".", "-") for tag in tags)
+            option = ("--target", target.replace(before, after))
         return make_change(*option, note=note)
     if limit.origin == INSTALLED:
         return make_change(f"torch=={build.torch}", note=note)

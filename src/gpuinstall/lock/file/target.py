@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value
-from gpuinstall.base.versions import Backend, known_backend
+from gpuinstall.base.versions import known_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -76,7 +76,8 @@ class Target(Value):
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 
     def __str__(self) -> str:
-        backend = Backend.parse(self.backend).file_tag
+        # A lock file's name has no dots (PEP 751).
+        backend = self.backend.replace(".", "-")
         if self.os == "linux" and self.arch == "x86_64":
             return backend
         return f"{backend}-{self.os}-{self.arch}"

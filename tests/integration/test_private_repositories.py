@@ -104,6 +104,8 @@ WAYS = {
     "GIT_CONFIG_PARAMETERS": use_configuration_parameters,
     "GIT_CONFIG_GLOBAL": use_global_file,
     "a login in the URL": use_url,
+    "a user in the URL and a helper": use_helper,
+    "a user in the URL and netrc": use_netrc,
 }
 
 
@@ -115,7 +117,11 @@ def here(workshop, play):
 
 
 @pytest.mark.parametrize(
-    "way", mostly_heavy(WAYS, ["netrc", "a helper with a variable"])
+    "way",
+    mostly_heavy(
+        WAYS,
+        ["netrc", "a helper with a variable", "a user in the URL and a helper"],
+    ),
 )
 def test_private_repository_is_readable(here, private, tmp_path, way):
     home = tmp_path / "person"
@@ -127,6 +133,8 @@ def test_private_repository_is_readable(here, private, tmp_path, way):
     address = f"git+{private.url}/tool/.git"
     if login:
         address = address.replace("://", f"://{LOGIN}@")
+    elif "user" in way:
+        address = address.replace("://", "://me@")
     requirements = here.folder / "requirements.txt"
     requirements.write_text(f"torch\ntool @ {address}\n", "utf-8")
 

@@ -48,7 +48,7 @@ HEAVY = {
     "urllib.request",
     "zipfile",
 }
-OWN_MODULES = 128
+OWN_MODULES = 127
 """The maximum number of gpuinstall's modules, without vendors' modules."""
 
 

@@ -346,8 +346,8 @@ def read_sources(
         file = folder / "pyproject.toml"
         read.append(create_setting(Effect.TORCH_INDEX, "torch-index", configured, file))
     pip = read_pip_files(find_pip_files())
-    settings = read_uv_configuration(folder, sourcing), read_pip_settings(pip, folder)
-    for one in chain.from_iterable(settings):
+    configuration = read_uv_configuration(folder, sourcing)
+    for one in chain(configuration, read_pip_settings(pip, folder)):
         is_source = one.is_own and isinstance(one, SourceSetting)
         value = expand_variables(one.value) if is_source else one.value
         # A setting has the effect of its expanded URL, which may be PyTorch's.

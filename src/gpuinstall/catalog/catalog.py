@@ -282,6 +282,8 @@ class Catalog(Value, eq=False):
     """The function that reads package names with a CUDA version."""
     driver_commands: Callable[[Machine, str, bool], tuple[Hint, ...]]
     """The function that returns commands to install a driver branch."""
+    gpu_packages: Callable[[], frozenset[str]] = frozenset
+    """The function that reads the extensions that run only on a GPU."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
     """The companion versions that an index lists, by name and backend.
 

@@ -58,6 +58,7 @@ def parse_catalog(
         further={kind: partial(rows.builds_of_kind, kind) for kind in OTHER_KINDS},
         chips=data_files.read_vendor,
         cuda_names=_load_cuda_names,
+        gpu_packages=_load_gpu_packages,
         driver_commands=_create_driver_commands,
     )
 
@@ -82,6 +83,11 @@ def _load_cuda_names() -> Mapping[str, CudaName]:
             for name in row[major]:
                 cuda_names[name] = CudaName(int(major), first, row.get("lowest"))
     return cuda_names
+
+
+def _load_gpu_packages() -> frozenset[str]:
+    rows = data_files.read_data("extensions.toml")["extensions"]
+    return frozenset(row["name"] for row in rows if "lowest" in row)
 
 
 def _create_driver_commands(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from gpuinstall.base.values import asdict
 from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command, define_group
+from gpuinstall.cli.outcome import Outcome, Row, confirm, define_group
 from gpuinstall.cli.run import describe_misfit
 from gpuinstall.environments.environment import (
     find_added_packages,
@@ -49,8 +48,7 @@ from gpuinstall.lock.file.lock import compare_versions
 from gpuinstall.lock.request.history import read_environment_lock
 from gpuinstall.machine.probe import read_machine
 
-env_command = define_group("env")
-_define_command = partial(define_command, group=env_command)
+env_command, _define_command = define_group("env")
 
 
 @_define_command()
@@ -81,13 +79,13 @@ def _list(options: CommandOptions) -> Outcome:
         texts = [existing.find_changed_build()]
         if unfinished:
             texts.append(f"{unfinished.message}; {format_hint(unfinished.fixes[0])}")
-        rows += [("", text) for text in texts if text]
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
             undo = f"{size} for {format_hint(make_undo_command(paths))}"
             if _is_rolled_back(paths):
                 undo += ", which redoes the last change"
-            rows.append(("", undo))
+            texts.append(undo)
+        rows += [("", text) for text in texts if text]
     others = find_undoable_environments()
     for other in others:
         undo = format_hint(make_undo_command(other))

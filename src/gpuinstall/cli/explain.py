@@ -60,9 +60,21 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
     explanation = explain_text(document, reading, words)
 
     def show(screen: Terminal) -> None:
-        _show_causes(screen, explanation)
+        for number, cause in enumerate(explanation.causes):
+            if number:
+                screen.print_line()
+            _show_cause(screen, cause, explanation.facts.get(cause.id))
+        if not explanation.causes and not explanation.refuted:
+            screen.print_line("gpuinstall does not recognize a failure in this text.")
+            usage = f"{_USAGE}, to pass its whole output"
+            screen.print_rows([("do", usage)], LABEL_WIDTH)
         _show_ruled_out_causes(screen, explanation)
-        _show_machine(screen, explanation)
+        torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
+        here = f"{torch} in {reading.venv.name} · {format_machine(reading.machine)}"
+        other = "the text mentions another torch, GPU, or system"
+        rows = [("here", here), ("", other if explanation.is_elsewhere else None)]
+        screen.print_line()
+        screen.print_rows(rows, LABEL_WIDTH)
         if explanation.unread:
             screen.print_line()
             count = format_count(explanation.unread, "line")
@@ -76,17 +88,6 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
         screen.print_rows([("next", format_hint(doctor))], LABEL_WIDTH)
 
     return Outcome(explanation.to_dict(), show, is_always_printed=True)
-
-
-def _show_causes(terminal: Terminal, explanation: Explanation) -> None:
-    for number, cause in enumerate(explanation.causes):
-        if number:
-            terminal.print_line()
-        _show_cause(terminal, cause, explanation.facts.get(cause.id))
-    if not explanation.causes and not explanation.refuted:
-        terminal.print_line("gpuinstall does not recognize a failure in this text.")
-        rows = [("do", f"{_USAGE}, to pass its whole output")]
-        terminal.print_rows(rows, LABEL_WIDTH)
 
 
 def _show_cause(
@@ -136,18 +137,6 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
     for one in refuted:
         command = format_hint(make_command("explain", one.id))
         terminal.print_line(f"   {one.title} [{one.id}]: {command}")
-
-
-def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
-    """Print the machine and its torch."""
-    reading = explanation.reading
-    torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
-    here = f"{torch} in {reading.venv.name} · {format_machine(reading.machine)}"
-    rows: list[tuple[str, str | None]] = [("here", here)]
-    if explanation.is_elsewhere:
-        rows.append(("", "the text mentions another torch, GPU, or system"))
-    terminal.print_line()
-    terminal.print_rows(rows, LABEL_WIDTH)
 
 
 def _read_placeholders(venv: Path) -> dict[str, str]:

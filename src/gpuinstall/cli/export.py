@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.text import join_names
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, define_command, define_group
+from gpuinstall.cli.outcome import Outcome, define_group
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.dockerfile import (
     BOOTSTRAP,
@@ -55,8 +54,7 @@ _EXPORT_HEADER_PATTERN = (
 )
 """Pattern for the start of exported files, which may be overwritten."""
 
-export_command = define_group("export")
-_define_command = partial(define_command, group=export_command)
+export_command, _define_command = define_group("export")
 
 
 def _add_format_command(name: str, text: str, write: Callable[[Lock], str]) -> None:
@@ -142,7 +140,13 @@ def _uv(options: CommandOptions) -> Outcome:
     index = validate_torch_index(options.sourcing.torch_index or configured)
     # Another index may link to files on any server.
     for lock in locks if index == OFFICIAL else ():
-        _warn_about_other_index(lock, options.terminal)
+        for file in lock.files:
+            if file.package == "torch" and not is_on_pytorch_host(file.url):
+                server = Location.parse(file.url).server or "a local folder"
+                options.terminal.warn(
+                    f"{lock.name} has torch from {server}, but uv will use {OFFICIAL}; "
+                    "add --torch-index URL, or use export requirements"
+                )
     tables = format_uv_tables(locks, index)
     _warn_about_silence(locks, index, options)
     return _write_export("uv", tables, options.output)
@@ -166,15 +170,6 @@ def _warn_about_silence(locks: list[Lock], index: str, options: CommandOptions) 
     if silence:
         text = f"{silence.sentence}; uv sync with these tables requires it"
         options.terminal.warn(text)
-
-
-def _warn_about_other_index(lock: Lock, terminal: Terminal) -> None:
-    """Warn if a lock file has torch from another server than PyTorch's."""
-    for file in lock.files:
-        if file.package == "torch" and not is_on_pytorch_host(file.url):
-            server = Location.parse(file.url).server or "a local folder"
-            text = f"{lock.name} has torch from {server}, but uv will use {OFFICIAL}"
-            terminal.warn(f"{text}; add --torch-index URL, or use export requirements")
 
 
 @_define_command(
@@ -221,10 +216,9 @@ def _read_locks(
     if len(found) > 1 and not takes_several:
         fixes = [make_change("--lock", str(path)) for path in found]
         fixes.append(make_change("--any", note="one image for all of these machines"))
-        names = ", ".join(map(str, found))
         raise UsageError(
             "several-locks",
-            f"found several lock files, but this format takes one: {names}",
+            f"found several lock files, but this format takes one: {', '.join(map(str, found))}",
             hint=tuple(fixes),
         )
     checked = locks.check()

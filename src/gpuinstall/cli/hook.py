@@ -133,8 +133,17 @@ def _add_hook(
     bound = make_torch_constraint(plan, project)
     torch_index = project.catalog.torch_index
     pages = list_hook_pages(backend, torch_index)
+    # uv knows only the official index and some of its backends.
+    is_known = torch_index == OFFICIAL and backend.tag in UV_TAGS
+    client = project.open_session().client
+    if tool == "pip" or is_known:
+        silence = client.find_silence(pages[0])
+        if silence:
+            project.reporter.warn(
+                f"{silence.sentence}; with the hook, {tool} installs torch only from there",
+                make_command("hook", tool, "--remove", note="undoes it"),
+            )
     if tool == "pip":
-        _warn_about_silence(tool, pages[0], project)
         with convert_content_errors(file, "malformed-configuration"):
             files = {**project.sources.pip, file: parse_pip_options(plain)}
         constraints = find_pip_values(files, "constraint")
@@ -146,15 +155,14 @@ def _add_hook(
         hooked = _insert_block(plain, places)
     else:
         hooked = _insert_values(plain, "constraint-dependencies", [bound])
-        if torch_index != OFFICIAL or backend.tag not in UV_TAGS:
+        if not is_known:
             project.reporter.warn(
                 "uv tool and uvx do not use the hook: a setting for them would also change uv.lock"
             )
             # uv fails if a page does not exist.
-            pages = list(filter(project.open_session().client.page, pages))
+            pages = list(filter(client.page, pages))
             hooked = _insert_values(hooked, "pip.find-links", pages)
         else:
-            _warn_about_silence(tool, pages[0], project)
             # uv pip, uv tool, and uvx all read torch-backend.
             source = f"torch-backend = {json.dumps(backend.tag)}"
             hooked = add_block(hooked, [source])
@@ -169,16 +177,6 @@ def _add_hook(
             hint="Remove that setting, or move constraint and find-links to [global]",
         ) from None
     return hooked, bound
-
-
-def _warn_about_silence(tool: str, page: str, project: Project) -> None:
-    """Warn if the index of the hook cannot be reached."""
-    silence = project.open_session().client.find_silence(page)
-    if silence:
-        project.reporter.warn(
-            f"{silence.sentence}; with the hook, {tool} installs torch only from there",
-            make_command("hook", tool, "--remove", note="undoes it"),
-        )
 
 
 def _insert_values(text: str, key: str, values: Sequence[str]) -> str:

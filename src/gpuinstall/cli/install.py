@@ -50,7 +50,6 @@ from gpuinstall.environments.records import (
     make_undo_command,
 )
 from gpuinstall.install.install import InstallResult, dry_run, install
-from gpuinstall.install.price import PlannedInstallation
 from gpuinstall.install.state import (
     PREVIOUS_EXISTS,
     Action,
@@ -129,10 +128,9 @@ def _check_into_options(options: CommandOptions) -> None:
     if is_on_command_line("python") and python_version(options.python or ""):
         excluded.append(f"--python {options.python}")
     if excluded and options.into:
-        others = ", ".join(excluded)
         raise UsageError(
             "options-apart",
-            f"--into cannot be combined with {others}",
+            f"--into cannot be combined with {', '.join(excluded)}",
             hint=make_change(
                 without=[word for one in excluded for word in one.split()]
             ),
@@ -228,7 +226,9 @@ def _install(project: Project, options: CommandOptions, **selection: Any) -> Out
         planned = dry_run(project, selected)
         if selected.locked:
             _warn_if_request_differs(planned.fit.lock, project)
-        return _report_dry_run(planned)
+        is_installed = planned.state.is_installed
+        status = "already up to date" if is_installed else "nothing was changed"
+        return Outcome(planned.to_dict(), [*planned.lines(), ("Dry run", status)])
     try:
         result = install(project, selected)
     except UsageError as error:
@@ -261,13 +261,6 @@ def _install(project: Project, options: CommandOptions, **selection: Any) -> Out
     rows = _generate_into_rows if selected.python else _generate_result_rows
     is_partial = result.fit.plan.status == "partial"
     return Outcome(data, list(rows(result)), is_partial=is_partial)
-
-
-def _report_dry_run(planned: PlannedInstallation) -> Outcome:
-    status = (
-        "already up to date" if planned.state.is_installed else "nothing was changed"
-    )
-    return Outcome(planned.to_dict(), [*planned.lines(), ("Dry run", status)])
 
 
 def _generate_result_rows(result: InstallResult) -> Iterator[Row]:

@@ -169,9 +169,9 @@ def _run_and_report(arguments: list[str]) -> int:
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
         hint = make_change("--verbose", note="prints a traceback for the report")
         fault = known or InternalError("internal", message, hint=hint)
-    return print_error(
-        _get_terminal(arguments), _find_command_name(arguments) or "gpuinstall", fault
-    )
+    _, command, _ = split_command_line(arguments)
+    name = command if command in COMMANDS else PROGRAM
+    return print_error(_get_terminal(arguments), name, fault)
 
 
 def _get_terminal(arguments: list[str]) -> Terminal:
@@ -341,9 +341,3 @@ def _find_machine_error(error: Exception) -> InstallationError | None:
     return InstallationError(
         "file-unusable", message, hint=make_diagnostic_hint(real_path(path), error)
     )
-
-
-def _find_command_name(arguments: list[str]) -> str:
-    """Return the name of the command in a command line, or ""."""
-    _, command, _ = split_command_line(arguments)
-    return command if command in COMMANDS else ""

@@ -119,9 +119,10 @@ def define_command(
     return decorate
 
 
-def define_group(name: str) -> click.Group:
-    """Return an empty group of commands."""
-    return click.Group(name, help=COMMANDS[name][1])
+def define_group(name: str) -> tuple[click.Group, Callable[..., Callable[..., Any]]]:
+    """Return an empty group of commands, and the function that defines one."""
+    group = click.Group(name, help=COMMANDS[name][1])
+    return group, functools.partial(define_command, group=group)
 
 
 def make_error_outcome(error: GpuInstallError) -> Outcome:

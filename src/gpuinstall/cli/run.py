@@ -123,9 +123,17 @@ def _make_inline_metadata_error(
             note = (
                 f"with these lines in its metadata block, for the {tag} build of torch:"
             )
-            lines = _make_source_lines(
-                f"{project.sources.addresses.torch_index}/{tag}", tag
-            )
+            index = f"{project.sources.addresses.torch_index}/{tag}"
+            lines = [
+                "# [tool.uv.sources]",
+                f'# torch = {{ index = "pytorch-{tag}" }}',
+                f'# torchvision = {{ index = "pytorch-{tag}" }}',
+                f'# torchaudio = {{ index = "pytorch-{tag}" }}',
+                "# [[tool.uv.index]]",
+                f'# name = "pytorch-{tag}"',
+                f"# url = {json.dumps(redact(index))}",
+                "# explicit = true",
+            ]
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",
@@ -135,19 +143,6 @@ def _make_inline_metadata_error(
             make_command("run python", script, *arguments, note="in .venv"),
         ),
     )
-
-
-def _make_source_lines(index: str, tag: str) -> list[str]:
-    """Return inline script metadata that selects a torch build."""
-    names = ("torch", "torchvision", "torchaudio")
-    return [
-        "# [tool.uv.sources]",
-        *(f'# {name} = {{ index = "pytorch-{tag}" }}' for name in names),
-        "# [[tool.uv.index]]",
-        f'# name = "pytorch-{tag}"',
-        f"# url = {json.dumps(redact(index))}",
-        "# explicit = true",
-    ]
 
 
 def _check_gpu(machine: Machine) -> None:
@@ -263,17 +258,17 @@ def _make_environment_error(
         arguments: The arguments of Python, if the command runs it.
     """
     venv = existing.paths.venv
-    if existing.marker:
-        message = f"the Python of {venv} is missing"
-        hint: Hint = make_command("install", *venv_option(venv))
-    elif existing.is_empty:
+    if existing.is_empty and not existing.marker:
         return make_missing_error(venv, arguments)
-    else:
+    hint: Hint = make_command("install", *venv_option(venv))
+    message = f"the Python of {venv} is missing"
+    if not existing.marker:
         message = f"{venv} is not an environment that gpuinstall created"
         python = str(existing.paths.find_interpreter())
-        hint = f"Use its own Python: {python}"
-        if arguments:
+        if arguments and exists(python):
             hint = Advice(python, tuple(arguments), note="its own Python")
+        elif exists(python):
+            hint = f"Use its own Python: {python}"
     return UsageError("environment-missing", message, hint=hint)
 
 

@@ -14,6 +14,7 @@ from gpuinstall.base.advice import (
     PROGRAM,
     Advice,
     ShellText,
+    make_shell_line,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
@@ -27,14 +28,14 @@ from gpuinstall.base.shell import format_path_command
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.cli.commands import detect_shell, find_command_file, find_tool_folder
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, confirm, define_command, define_group
+from gpuinstall.cli.outcome import Outcome, confirm, define_group
 
 _TOOL_PATTERN = r"\d[\w.]*-[0-9a-f]{12}"
 """A pattern for the names of environments that bootstrap.py created."""
 _LEFTOVER_PATTERN = r"\.new-\w{8}"
 """A pattern for folders that an interrupted bootstrap.py did not remove."""
 
-self_command = define_group("self")
+self_command, _define_command = define_group("self")
 
 
 def make_path_command() -> str | None:
@@ -52,9 +53,8 @@ def make_path_command() -> str | None:
     return f"{line}{NOTE}also add it to {profile}"
 
 
-@define_command(
+@_define_command(
     "yes",
-    group=self_command,
     uses_project=False,
 )
 def _uninstall(options: CommandOptions) -> Outcome:
@@ -73,8 +73,8 @@ def _uninstall(options: CommandOptions) -> Outcome:
     # Windows cannot remove a running program.
     if home is None or os.name == "nt":
         hint: tuple[Advice, ...] = (
-            Advice("uv", ("tool", "uninstall", PROGRAM)),
-            Advice("pipx", ("uninstall", PROGRAM), note="if pipx installed it"),
+            make_shell_line(f"uv tool uninstall {PROGRAM}"),
+            make_shell_line(f"pipx uninstall {PROGRAM}", "if pipx installed it"),
             Advice(
                 sys.executable,
                 (ShellText(f"-m pip uninstall {PROGRAM}"),),

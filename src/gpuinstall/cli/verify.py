@@ -45,8 +45,8 @@ STYLES = {
 PRINTED_STATUSES: dict[str, tuple[str, ...]] = {
     "peer-to-peer": ("passed", "skipped"),
     "compile": ("passed", "skipped"),
+    **{program.name: ("skipped",) for program in PROGRAMS},
 }
-PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
 """The check statuses for which a message is printed, by check."""
 
 
@@ -75,8 +75,9 @@ def verify_command(options: CommandOptions) -> Outcome:
         if origin.gpus and gpu.index not in origin.gpus
     ]
     if others:
-        names = ", ".join(others)
-        options.terminal.warn(f"this environment was created without {names}")
+        options.terminal.warn(
+            f"this environment was created without {', '.join(others)}"
+        )
     for problem in machine.problems:
         # Kernels select their GPUs themselves.
         if problem.code == "visible-devices-hide-gpus":
@@ -92,7 +93,11 @@ def verify_command(options: CommandOptions) -> Outcome:
         requested=(),
         reporter=options.terminal,
     )
-    _adopt_if_passed(folder, verdict)
+    existing = inspect_environment(locate_environment(folder))
+    if verdict.status == "passed" and existing.intact_lock and existing.marker:
+        # Adopt the environment, because its packages match its lock file.
+        is_created = was_created_here(folder)
+        record_environment(folder, existing.marker.id, is_created=is_created)
     if verdict.status == "failed":
         # One cause is that no build of torch runs on this machine.
         reasons = () if origin.for_cpu else explain_missing_builds(machine)
@@ -105,14 +110,6 @@ def verify_command(options: CommandOptions) -> Outcome:
     elif options.bench:
         measured = measure(target, machine, origin, options.terminal)
     return _make_outcome(verdict, machine, target, measured)
-
-
-def _adopt_if_passed(venv: Path, verdict: Verdict) -> None:
-    """Record a verified environment if its packages match its lock file."""
-    existing = inspect_environment(locate_environment(venv))
-    if verdict.status == "passed" and existing.intact_lock and existing.marker:
-        is_created = was_created_here(venv)
-        record_environment(venv, existing.marker.id, is_created=is_created)
 
 
 def _warn_about_damage(venv: Path, terminal: Terminal, *, is_deep: bool) -> None:
@@ -202,9 +199,8 @@ def _show_verdict(
         device.label for device in verdict.devices if device.status == "unproven"
     ]
     if unproven:
-        names = ", ".join(unproven)
         terminal.warn(
-            f"unproven: {names}",
+            f"unproven: {', '.join(unproven)}",
             make_command("verify", note="once they are available"),
         )
 

@@ -198,11 +198,12 @@ def examine(
     if evidence.python and not was_started:
         findings.append(not_started(venv))
         failures += build_faults(evidence)
+    if refusals:
+        # lock would be refused, too.
+        new_lock = (make_command("lock"),)
+        findings = [one for one in findings if one.fixes != new_lock]
     if any(one.where == "machine" for one in refusals):
-        # No build runs here, so another build or lock file would not help.
-        known = {f"lock-{one.code}" for one in refusals}
-        findings = [one for one in findings if one.code not in known]
-        failures = []
+        failures = []  # no other build runs here, either
     findings = merge_failures(findings, failures) + refusals
     return Examination(
         machine,

@@ -271,11 +271,13 @@ def _check_released(existing: ExistingEnvironment, request: LockRequest) -> None
     if not version.is_prerelease and known_backend(version.local or CPU.tag):
         return
     python = str(existing.paths.find_interpreter())
-    words = ["-I", "-m", "pip", "install"]
+    words = [python, "-I", "-m", "pip", "install"]
+    if "pip" not in existing.versions:
+        words = ["uv", "pip", "install", "--python", python]
     for one in request.request.requirements:
         if one.name != "torch":
             words += ["-e", one.url or ""] if one.editable else [one.text]
-    fixes = [Advice(python, tuple(words), note="keeps torch")]
+    fixes = [Advice(words[0], tuple(words[1:]), note="keeps torch")]
     choice = request.outcome.choice
     if choice:
         release = f"torch=={choice.build.torch}"

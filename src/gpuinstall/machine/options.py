@@ -69,17 +69,19 @@ def machine_from_options(
         return machine
     labels = [gpu.label for gpu in cards]
     hint = tuple(make_command("plan", "--gpu", label) for label in labels)
+    branch = _find_newest_branch(cards)
+    if branch is None:
+        message = f"no driver supports {' and '.join(labels)}"
+        raise UsageError("no-common-driver", message, hint=hint)
     if assumes_driver:
-        branch = _find_newest_branch(cards)
-        if branch is None:
-            message = f"no driver supports {' and '.join(labels)}"
-            raise UsageError("no-common-driver", message, hint=hint)
         version = DriverVersion.parse(str(branch))
         return replace(machine, driver=Driver(version, found_via="assumed"))
     raise UsageError(
         "driver-missing",
         f"--gpu requires --driver: the builds for {', '.join(labels)} depend on it",
-        hint=("Add --driver with the version that nvidia-smi shows", *hint),
+        hint=make_change(
+            "--driver", str(branch), note="or the version that nvidia-smi shows"
+        ),
     )
 
 

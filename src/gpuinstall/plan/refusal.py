@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.errors import MachineError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import FROM_METADATA, INSTALLED, Constraint
+from gpuinstall.base.requirement import (
+    FROM_METADATA,
+    INSTALLED,
+    Constraint,
+    requirement_names,
+)
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Build
@@ -68,10 +73,8 @@ def refuse_request(failure: NoCandidate) -> Rejected:
     )
     if not conflict and reason.code in context.rules.driver_reasons:
         refusal = replace(refusal, error_class=MachineError)
-    # If a relaxed request uses the GPUs, or a package has only GPU code, do not suggest the CPU build.
-    if is_relaxable or context.cuda_names:
-        return refusal
-    return suggest_cpu_build(refusal, context)
+    # If a relaxed request uses the GPUs, do not suggest the CPU build.
+    return refusal if is_relaxable else suggest_cpu_build(refusal, context)
 
 
 def _find_conflict(
@@ -124,6 +127,10 @@ def suggest_cpu_build(refusal: Rejected, context: PlanContext) -> Rejected:
     demand = context.demand
     is_musl = context.machine.libc == "musl"
     if is_musl or not refusal.gpus or demand.request.is_for_cpu:
+        return refusal
+    # The CPU cannot run a package that has only GPU code.
+    gpu_packages = context.catalog.gpu_packages()
+    if context.cuda_names or gpu_packages & requirement_names(demand.others):
         return refusal
     without_gpus = context.with_gpus_at(())
     backend = [one for one in demand.limits if one.field == "backend"]

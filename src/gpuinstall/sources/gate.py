@@ -60,12 +60,12 @@ class Policy(Value):
         reasons = (find_rejection(entry, self) for entry in entries)
         rejected = list(dict.fromkeys(filter(None, reasons)))
         if rejected:
-            raise UsageError(
-                rejected[0].code,
-                "; ".join(reason.message for reason in rejected),
-                why=self.why,
-                hint=TRUST,
-            )
+            code = rejected[0].code
+            message = "; ".join(reason.message for reason in rejected)
+            # Trust permits no path outside a source tree.
+            if code != "folder-not-trusted":
+                raise UsageError(code, message)
+            raise UsageError(code, message, why=self.why, hint=TRUST)
 
     def runs(self, folder: Path) -> bool:
         """Return whether gpuinstall may run packages installed in a folder."""

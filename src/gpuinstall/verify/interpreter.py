@@ -118,7 +118,7 @@ def inspect_interpreter(python: Path) -> Interpreter:
 
 
 def find_interference(
-    interpreter: Interpreter, venv: Path, requested: Collection[str] = ()
+    interpreter: Interpreter, venv: Path, requested: Collection[str]
 ) -> Iterator[Finding]:
     """Yield a finding for each folder whose modules hide required packages.
 

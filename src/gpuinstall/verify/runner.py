@@ -249,12 +249,6 @@ def _create_verdict(
     return verdict
 
 
-def _count_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def check_programs(
     devices: Sequence[Device],
     verification: Verification,
@@ -282,7 +276,10 @@ def check_programs(
     tested = list(devices)
     runs = [replace(verification.run, program=module) for module in modules]
     # Allow two available processors per child.
-    at_once = min(PROGRAMS_AT_ONCE, _count_processors() // (2 * len(testable) or 1))
+    processors = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        processors = len(os.sched_getaffinity(0))
+    at_once = min(PROGRAMS_AT_ONCE, processors // (2 * len(testable) or 1))
 
     def run_program(program: KernelRun) -> list[KernelReport]:
         return program.run_all(list(testable.values()))

@@ -78,6 +78,11 @@ def explain_refusal(refused: Refused) -> Conflict:
 def _clean(refused: Refused) -> Conflict:
     """Return the conflict in uv's words, with uv's hints."""
     error = refused.conflict.error
+    is_pinned = any(one.specifier for one in refused.question.requirements)
+    # --relax keeps the constraints in the evidence.
+    is_fixed = refused.question.lock_request.request.relax or error.evidence
+    if error.code == "requirements-conflict" and is_pinned and not is_fixed:
+        error.fixes = (make_change("--relax", note="replaces pins that conflict"),)
     if refused.conflict.is_about_builds:
         error.why = refused.conflict.format() or None
     seen = [error.evidence, *refused.conflict.hints]

@@ -17,7 +17,7 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.uv.builds import NO_WHEEL
+from gpuinstall.lock.uv.builds import COMPILE, COMPILE_NOTE, NO_WHEEL
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.git import REFUSED
@@ -234,6 +234,13 @@ _REQUEST_ERRORS = (
         why="",
     ),
     _ErrorPattern(
+        r"Because (?P<package>\S+)==(?P<version>\S+) was yanked .{0,200}?and only (?P=package)==",
+        "requirements-conflict",
+        "{package} has only a yanked release",
+        (make_change("{package}=={version}", without=("{package}",)),),
+        error=NoBuildError,
+    ),
+    _ErrorPattern(
         "No solution found",
         "requirements-conflict",
         "no versions satisfy all requirements",
@@ -402,8 +409,7 @@ def explain_build_failure(message: str) -> InstallationError | None:
         evidence, placeholders={"extension": quote_word(place or name)}
     )
     # The torch of uv's isolated build is not the user's.
-    causes = [one for one in recognized if one.id != "F167"]
-    known = next(iter(causes), None)
+    known = next((one for one in recognized if one.id != "F167"), None)
     why = known.title if known else lines[-1]
     hint: Hint | tuple[Hint, ...] = (
         f"Request a version of {name} with a wheel, or install its build tools"
@@ -412,6 +418,8 @@ def explain_build_failure(message: str) -> InstallationError | None:
         hint = f"Copy all files of {name} to this machine, and install its build tools"
     if known and known.fix:
         hint = known.fix
+    if known and known.id == "F73":
+        hint = make_command(COMPILE, place or name, note=COMPILE_NOTE)
     if "wheel_stub" in evidence:
         why = "its sdist downloads a wheel from NVIDIA's index, which has none for this machine or is unreachable"
         hint = f"Omit {name} and the packages that require it, or lock for Linux or Windows"

@@ -58,6 +58,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import DYNAMIC_VERSION
 from gpuinstall.lock.uv.builds import (
     COMPILE,
+    COMPILE_NOTE,
     create_no_wheel_error,
     load_known_builds,
 )
@@ -327,8 +328,7 @@ def _suggest_later_build(one: Requirement, sources: Sources) -> Iterator[Advice]
             extras = f"[{','.join(one.extras)}]" if one.extras else ""
             word = one.url + extras
         editable = ("-e",) if one.editable else ()
-        note = "afterwards, with its build tools: setuptools wheel packaging ninja"
-        yield make_command(COMPILE, *editable, word, note=note)
+        yield make_command(COMPILE, *editable, word, note=COMPILE_NOTE)
 
 
 def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -> None:

@@ -224,7 +224,10 @@ LOOKALIKES = {
         "model-too-new",
         "package-missing",
     )
-} | {"libuv": "use_libuv was requested but PyTorch was built without libuv support"}
+} | {
+    "libuv": "use_libuv was requested but PyTorch was built without libuv support",
+    "two-openmp": "OMP: Error #15: Initializing libiomp5md.dll, but found libomp",
+}
 
 
 @pytest.mark.parametrize("name", LOOKALIKES)

@@ -9,8 +9,8 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.inspect import REJECTIONS
 from gpuinstall.lock.resolve.locks import resolve_locks
-from gpuinstall.lock.resolve.older import REJECTIONS
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session

@@ -324,9 +324,9 @@ def test_inspection_version_matches_inspection_code():
     )
 
 
-EXPLAINING = ("doubts", "explain", "found", "refusals")
+EXPLAINING = ("explain", "facts")
 """Modules that explain answers. They neither read nor resolve."""
-READERS = {"sources", "lock.resolve.pages", "lock.resolve.releases"}
+READERS = {"sources", "lock.resolve.pages"}
 READERS |= {"lock.resolve.ask", "lock.resolve.lane", "lock.resolve.reading"}
 READERS |= {"lock.resolve.inspect", "wheels.learned.reader", "lock.uv.project"}
 
@@ -356,11 +356,8 @@ PAGE_READERS |= {"read_live_catalog", "list_files", "read_listing"}
         ({"Inspector"}, {"lane", "extensions"}),
         ({"make_reader"}, {"lane", "extensions", "live_builds"}),
         ({"readings", "library_names"}, {"reading", "extensions"}),
-        # pages; locks reports the hosts of an index after a refusal
-        (
-            PAGE_READERS,
-            {"pages", "releases", "live_builds", "extensions", "members", "locks"},
-        ),
+        # pages
+        (PAGE_READERS, {"pages", "lane", "live_builds", "extensions", "members"}),
     ],
 )
 def test_resolver_walls_are_not_crossed(functions, places):

@@ -586,10 +586,14 @@ def read_live_catalog(
                 f"{index} lists no torch for this machine",
                 hint="Set --torch-index to the base URL of an index with <backend>/torch/, or with files in <backend>/",
             )
+    return update_catalog(replace(catalog, torch_index=index), listing, machine)
+
+
+def update_catalog(catalog: Catalog, listing: Listing, machine: Machine) -> Catalog:
+    """Return a catalog with the builds and companions of a listing."""
     platform = platform_name(machine.os, machine.arch)
     return replace(
         catalog,
-        torch_index=index,
         builds=update_builds(catalog.builds, listing, platform),
         offered=listed_companions(listing, platform),
     )

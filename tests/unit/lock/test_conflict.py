@@ -44,16 +44,13 @@ def test_requested_limits_are_kept():
 
 
 def test_hint_names_the_glibc_of_a_wheel():
-    wheel = create_conflict(GLIBC).incompatible
-
-    assert wheel is not None
-    assert (str(wheel), wheel.glibc) == ("kernels 2.0", "2.31")
+    assert create_conflict(GLIBC).incompatible == ("kernels", "2.31")
 
 
 def test_wheel_for_another_architecture_is_no_reason():
     message = GLIBC.replace("_28_x86_64", "_34_aarch64")
 
-    assert create_conflict(message).incompatible is None
+    assert create_conflict(message).incompatible == ("", "")
 
 
 @pytest.mark.parametrize("message", ["", "error: unreadable"])

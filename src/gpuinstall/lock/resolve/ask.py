@@ -293,7 +293,7 @@ class _Project(Value):
         if not self.known.find_excluded_versions(first.name):
             from gpuinstall.plan.relax import find_mentioned_minors, sort_by_distance
 
-            wheels = self.lane.releases.find_wheels(first.name)
+            wheels = self.lane.find_wheels(first.name)
             minors = find_mentioned_minors(pins)
             nearest = sort_by_distance({wheel.version for wheel in wheels}, minors)
             # The latest patch release of each minor release is first.

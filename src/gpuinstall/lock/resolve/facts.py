@@ -1,4 +1,4 @@
-"""Define facts that METADATA omits, and the answers of uv."""
+"""Define facts that METADATA omits, answers of uv, and results of a search."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import Value, asdict, field, replace
+from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.file.lock import Packages, list_locked_files, list_versions
+from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.edges import UvLog
 from gpuinstall.wheels.compatibility import SHARED_FILES, Compatibility
 
@@ -51,9 +54,6 @@ class Fact(Value):
 
     found: Compatibility | None = None
     """The result of inspecting the release, if its wheel was inspected."""
-
-    is_newest: bool = False
-    """Whether there is no later release for the target."""
 
     is_about_files: bool = False
     """Whether builds are incompatible only because packages share files."""
@@ -258,3 +258,111 @@ class Answer(Value):
             PageFile(file.url, file.name, file.sha256, size=file.size) for file in files
         ]
         return wheels_from_files(links, None, DEFAULT_INDEX)
+
+
+class Newest(Value):
+    """The latest release of a package that the request allows."""
+
+    version: Version
+
+    glibc: str = ""
+    """The glibc that its wheel requires, if the target has an older one."""
+
+
+class Found(Value):
+    """An answer, its facts, and the conflicts of newer releases."""
+
+    question: Question
+    answer: Answer
+    known: Facts
+
+    builds: Mapping[str, Build]
+    """The builds of torch by their version for uv, best first."""
+
+    bound: frozenset[str]
+    """The packages that are bound to the sources of torch."""
+
+    conflicts: Mapping[str, Conflict] = field(default_factory=dict)
+    """uv's conflict for a newer release, by package."""
+
+    newest: Mapping[str, Newest] = field(default_factory=dict)
+    """The latest releases of packages that may be older in the answer."""
+
+    inspected: Mapping[str, Compatibility] = field(default_factory=dict)
+    """The results of inspecting the wheels of the answer, by package."""
+
+    unread: frozenset[str] = frozenset()
+    """The packages that a limit prevented from being inspected."""
+
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The libraries that packages need and no package provides."""
+
+    @property
+    def facts_here(self) -> list[Fact]:
+        """The facts about releases of the answer."""
+        return [*self.known.find_facts(self.answer.versions)]
+
+    def find_version(self, package: str) -> Version | None:
+        """Return the public version of a package in the answer."""
+        version = self.answer.versions.get(package)
+        return parse_public_version(version) if version else None
+
+    def find_excluding_demands(
+        self, package: str, version: Version
+    ) -> Iterator[tuple[str, str, Requirement]]:
+        """Yield selected releases that exclude another, with their demands."""
+        for name, selected in self.answer.versions.items():
+            for one in self.known.log.find_dependencies(name, selected):
+                if one.name == package and not one.allows(version):
+                    yield name, selected, one
+
+    def is_kept(self, package: str) -> bool:
+        """Return whether the answer keeps a package's locked version."""
+        kept = self.question.preferences.get(package)
+        return bool(kept) and parse_public_version(kept or "") == self.find_version(
+            package
+        )
+
+    def find_requirers(self, package: str) -> tuple[str, ...]:
+        """Return the packages from a requested one to a direct requirer."""
+        requested = self.question.requested
+        return self.known.log.find_requirers(package, requested, self.answer.versions)
+
+
+class Refused(Value):
+    """uv's conflict for a question, and the facts passed to uv."""
+
+    question: Question
+    conflict: Conflict
+    known: Facts
+
+    is_listed: bool = False
+    """Whether PyTorch's index has the unlisted package for another Python."""
+
+    glibc: str = ""
+    """The newer glibc of the wheels of a package without others."""
+
+
+SEARCH_ENDED = "search-ended"
+"""The code of a refusal because of too many facts."""
+TORCH_ADDED = "torch-added"
+"""The code of messages about the torch that gpuinstall adds to a request."""
+
+
+def is_torch_added(
+    question: Question, log: UvLog, releases: Iterable[tuple[str, str]]
+) -> bool:
+    """Return whether neither the request nor a release requires torch.
+
+    Args:
+        question: The question.
+        log: The dependencies of the releases.
+        releases: The packages and versions.
+    """
+    family = question.catalog.family
+    requirements = question.lock_request.request.requirements
+    return family.isdisjoint(requirement_names(requirements)) and not any(
+        "torch" in requirement_names(log.find_dependencies(name, version))
+        for name, version in releases
+        if name not in family
+    )

@@ -6,12 +6,16 @@ warnings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from packaging.version import Version
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import SourceKind
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
@@ -25,13 +29,7 @@ from gpuinstall.lock.resolve.facts import (
     create_wheel_fact,
 )
 from gpuinstall.lock.resolve.lane import Lane
-from gpuinstall.lock.resolve.older import (
-    ENOUGH,
-    OlderReleases,
-    create_skipped_fact,
-    find_compiled_release,
-)
-from gpuinstall.lock.resolve.reading import Reading, open_scope
+from gpuinstall.lock.resolve.reading import WHEELS_AT_ONCE, Reading, open_scope
 from gpuinstall.lock.resolve.scope import works_without
 from gpuinstall.lock.uv.builds import find_build_tools, find_source_builds
 from gpuinstall.plan.companions import Companions
@@ -42,8 +40,17 @@ from gpuinstall.wheels.compatibility import (
     find_missing_code,
     needs_older_cuda,
 )
-from gpuinstall.wheels.learned.row import WheelRow
+from gpuinstall.wheels.learned.row import Depth, WheelRow
+from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import parse_name_cuda
+
+REJECTIONS = 8
+"""Number of rejections for one reason before skipping releases."""
+
+ENOUGH = 3
+"""Rejections for one reason after which unread releases are rejected."""
+
+_UNREAD = "unread"
 
 
 def inspect(answer: Answer, known: Facts, lane: Lane) -> Facts:
@@ -92,7 +99,7 @@ def _find_companion_facts(answer: Answer, lane: Lane) -> Iterator[Fact]:
         package = wheel.package
         if package == "torch" or answer.torch in _find_paired_builds(wheel, lane):
             continue
-        for other in lane.releases.find_wheels(package):
+        for other in lane.find_wheels(package):
             # uv would select the version with another local label next.
             if other.version.public == wheel.version.public:
                 yield _create_companion_fact(other, answer.torch, lane)
@@ -164,9 +171,6 @@ def _find_wheel_facts(found: Compatibility, reading: Reading) -> Facts:
     )
     if fact is None:
         return Facts()
-    if fact.excludes:
-        releases = [*lane.releases.find_releases(package)]
-        fact = replace(fact, is_newest=releases[:1] == [found.wheel.version])
     older = OlderReleases(found, fact, reading)
     if fact.builds is not None and not scope.decides(found):
         return Facts.from_facts(_find_optional_facts(older))
@@ -213,9 +217,9 @@ def _create_missing_code_fact(found: Compatibility, lane: Lane) -> Fact | None:
     why = find_missing_code(found, compiled)
     if why is None:
         return None
-    newer = lane.releases.find_releases(wheel.package)[compiled]
+    newer = lane.find_releases(wheel.package)[compiled]
     message = f"{wheel.package} {wheel.version} {why.message}"
-    for limit in lane.releases.read_metadata_requirements(newer):
+    for limit in lane.read_metadata_requirements(newer):
         if limit.name == "torch":
             message += f", which requires {limit.text}"
     return Fact.excluding(wheel, message, why.code)
@@ -233,7 +237,7 @@ def _create_unread_fact(found: Compatibility, reading: Reading) -> Fact | None:
     ]
     if len(codes) < ENOUGH or not reading.is_unread(found):
         return None
-    return create_skipped_fact(found.wheel, "it was not inspected", codes[0])
+    return _create_skipped_fact(found.wheel, "it was not inspected", codes[0])
 
 
 def _find_pure_files(rejected: Compatibility, lane: Lane) -> tuple[Wheel, ...]:
@@ -242,7 +246,7 @@ def _find_pure_files(rejected: Compatibility, lane: Lane) -> tuple[Wheel, ...]:
     If a version has both, uv would select the native wheel.
     """
     wheel = rejected.wheel
-    files = lane.releases.find_wheels(wheel.package)
+    files = lane.find_wheels(wheel.package)
     pure = {one for one in files if one.version == wheel.version and one.is_pure}
     if wheel.filename in {"", *(one.filename for one in pure)} or not pure:
         return ()
@@ -278,7 +282,7 @@ def _find_source_facts(answer: Answer, lane: Lane) -> Iterator[Fact]:
     """Yield facts about sdists whose CUDA does not support the GPUs."""
     build = lane.question.builds[0]
     for package in find_sdists(answer):
-        for version in lane.releases.find_source_versions(package):
+        for version in lane.find_source_versions(package):
             cuda = parse_name_cuda(package)
             row = WheelRow(
                 package=package,
@@ -298,7 +302,6 @@ def _exclude_prereleases(answer: Answer, known: Facts, lane: Lane) -> Iterator[F
 
     A fact may be about the package itself or about requirements of its latest release.
     """
-    releases = lane.releases
     limited = {fact.package for fact in known.facts.values() if fact.builds is not None}
     for package, version in answer.versions.items():
         if not limited or not Version(version).is_prerelease:
@@ -306,13 +309,13 @@ def _exclude_prereleases(answer: Answer, known: Facts, lane: Lane) -> Iterator[F
         limits = lane.question.find_limits(package)
         if any(one.specifier and one.specifier.prereleases for one in limits):
             continue
-        newest = next(iter(releases.find_releases(package).values()), None)
+        newest = next(iter(lane.find_releases(package).values()), None)
         if newest is None:
             continue
-        required = requirement_names(releases.read_metadata_requirements(newest))
+        required = requirement_names(lane.read_metadata_requirements(newest))
         if limited.isdisjoint({package, *required}):
             continue
-        versions = {str(one.version) for one in releases.find_wheels(package)}
+        versions = {str(one.version) for one in lane.find_wheels(package)}
         for other in {version, *versions}:
             if Version(other).is_prerelease:
                 yield Fact(package, other, builds=frozenset())
@@ -320,12 +323,12 @@ def _exclude_prereleases(answer: Answer, known: Facts, lane: Lane) -> Iterator[F
 
 def _exclude_other_extras(answer: Answer, known: Facts, lane: Lane) -> Iterator[Fact]:
     """Exclude releases without a requested extra if facts exclude others."""
-    newest = lane.releases.newest_releases() if known.facts else {}
+    newest = lane.newest_releases() if known.facts else {}
     for package, version, extra in answer.missing_extras:
         latest = newest.get(package)
         if not latest or parse_public_version(version) >= latest:
             continue
-        for older, wheel in lane.releases.find_releases(package).items():
+        for older, wheel in lane.find_releases(package).items():
             if older <= Version(version):
                 why = f"{package} {older} has no extra {extra}"
                 yield Fact.excluding(wheel, why)
@@ -336,12 +339,12 @@ def _exclude_placeholders(answer: Answer, lane: Lane) -> Iterator[Fact]:
 
     protenix 0.0.1 contains no program.
     """
-    for package, latest in lane.releases.newest_releases().items():
+    for package, latest in lane.newest_releases().items():
         wheels = [one for one in answer.wheels if one.package == package]
         if not latest or not wheels or not wheels[0].is_pure:
             continue
-        wheel, newest = wheels[0], lane.releases.find_releases(package).get(latest)
-        older, newer = map(lane.releases.read_metadata_requirements, (wheel, newest))
+        wheel, newest = wheels[0], lane.find_releases(package).get(latest)
+        older, newer = map(lane.read_metadata_requirements, (wheel, newest))
         if not older and "torch" in requirement_names(newer):
             yield Fact.excluding(wheel)
 
@@ -358,3 +361,187 @@ def _find_prebuilt(
         if fit and name not in known.files and name not in question.files:
             files[name] = (fit.wheel,)
     return files
+
+
+# Older releases: tried one by one. After eight rejections for one reason, each further
+# rejection doubles the stride, and the releases skipped before the first one that runs
+# are bisected.
+
+
+class OlderReleases:
+    """The older releases of a rejected package, tried one by one."""
+
+    def __init__(self, rejected: Compatibility, fact: Fact, reading: Reading) -> None:
+        self.rejected, self.fact, self.reading = rejected, fact, reading
+        self.torch = reading.scope.answer.torch
+        # A decisive package that runs with no torch may be older with any torch.
+        self.builds = frozenset([self.torch])
+        is_decisive = reading.scope.is_decisive(fact.package)
+        if fact.excludes and is_decisive and not works_without(rejected):
+            self.builds = frozenset(reading.lane.builds)
+        self.compiled = find_compiled_release(rejected, reading.lane)
+        self.deepest = reading.max_depth(rejected.wheel)
+        self.is_declared = rejected.row.declared_cuda is not None
+        """Whether METADATA or the catalog may reject an unread release."""
+        known = reading.known.find_package_facts(fact.package)
+        self.causes = Counter(one.code for one in known if one.code)
+        self.causes[fact.code or self._find_code(rejected)] += 1
+
+    def find_facts(self, *, is_optional: bool = False) -> list[Fact]:
+        """Return facts about older releases, down to the first that runs.
+
+        Args:
+            is_optional: Whether only a release that runs, and that all requirements
+                allow, may replace the rejected one.
+        """
+        facts: dict[Wheel, Fact | None] = {}
+        last, following, stride, runs = -1, 0, 1, False
+        wheels = self._find_candidates(is_optional=is_optional)
+        for place, wheel in enumerate(wheels):
+            if place < following or not self._may_inspect:
+                facts[wheel] = self._skip(wheel)
+                continue
+            facts[wheel], cause = self._inspect(wheel)
+            runs = not cause
+            if runs:
+                self._try_skipped(wheels[last + 1 : place], facts)
+                break
+            last = place
+            self.causes[cause] += 1
+            if self.causes[cause] >= REJECTIONS and cause != _UNREAD:
+                stride *= 2
+            # The oldest release is always tried.
+            rest = (len(wheels) - place) // 2
+            following = place + max(1, min(stride, rest))
+        if is_optional and not runs:
+            return []
+        del self.causes[_UNREAD]
+        # Otherwise, uv selects the latest release that no fact excludes.
+        is_complete = runs or max(self.causes.values()) >= ENOUGH
+        found = filter(None, [self.fact, *facts.values()])
+        return [one for one in found if is_complete or not one.unread]
+
+    def _try_skipped(
+        self, skipped: Sequence[Wheel], facts: dict[Wheel, Fact | None]
+    ) -> None:
+        """Bisect the releases that were skipped before one that runs."""
+        while skipped and self._may_inspect:
+            middle = len(skipped) // 2
+            wheel = skipped[middle]
+            facts[wheel], cause = self._inspect(wheel)
+            skipped = skipped[middle + 1 :] if cause else skipped[:middle]
+
+    @property
+    def _is_limit_reached(self) -> bool:
+        is_limit_reached = self.reading.lane.reader.is_limit_reached
+        return is_limit_reached and self.deepest > Depth.METADATA
+
+    @property
+    def _may_inspect(self) -> bool:
+        # METADATA of a package with a declared CUDA does not count.
+        return self.is_declared or not self._is_limit_reached
+
+    def _skip(self, wheel: Wheel) -> Fact:
+        """Return the fact that a release was not tried."""
+        fact = _create_skipped_fact(wheel, "several newer ones do not run")
+        return replace(fact, builds=self.fact.builds)
+
+    def _find_candidates(self, *, is_optional: bool) -> list[Wheel]:
+        """Return the older releases that requirements allow, latest first.
+
+        METADATA must also allow a relevant build of torch.
+        """
+        wheel, lane = self.rejected.wheel, self.reading.lane
+        releases = lane.find_releases(wheel.package).items()
+        older = [one for version, one in releases if version < wheel.version]
+        scope = self.reading.scope
+        demands = scope.log.find_demands(wheel.package, scope.answer.versions)
+        allowed = [
+            one for one in older if all(limit.allows(one.version) for limit in demands)
+        ]
+        # If none is allowed, uv selects other versions of the packages that require it.
+        if allowed or is_optional:
+            older = allowed
+        if not self.rejected.row.requires_torch:
+            return older
+        builds = map_concurrently(lane.find_allowed_builds, older, WHEELS_AT_ONCE)
+        return [
+            one
+            for one, allows in zip(older, builds, strict=True)
+            if allows & self.builds
+        ]
+
+    def _inspect(self, wheel: Wheel) -> tuple[Fact | None, str]:
+        """Return a release's fact and why it is rejected, or "" if it runs."""
+        try:
+            found = self._read(wheel)
+        except InstallationError as error:
+            return _create_skipped_fact(wheel, error.message), _UNREAD
+        fact = create_wheel_fact(found, self.torch)
+        if not found.runs_with(self.builds):
+            return fact, self._find_code(found)
+        if self.deepest is Depth.METADATA:
+            return fact, ""
+        why = find_missing_code(found, self.compiled)
+        if why:
+            skipped = _create_skipped_fact(wheel, f"it {why.message}", why.code)
+            return skipped, why.code
+        row, _, warning = found.verdicts[self.torch]
+        # The catalog has facts about some packages that their files lack.
+        is_known = row.codes or row.package in load_members().stated
+        is_known = is_known or found.is_settled
+        is_whole = row.is_whole and row.depth > Depth.METADATA
+        if not is_whole and (warning or not is_known):
+            skipped = _create_skipped_fact(wheel, "it was inspected only in part")
+            code = warning.code if warning and self.causes[warning.code] else ""
+            return replace(skipped, code=code), code or _UNREAD
+        return fact, ""
+
+    def _read(self, wheel: Wheel) -> Compatibility:
+        """Read a wheel until it is certain enough whether it runs."""
+        may_read_rest = self.reading.lane.reader.may_read_rest
+        deepest = Depth.METADATA if self._is_limit_reached else self.deepest
+        with closing(self.reading.read(wheel, deepest, self.builds)) as steps:
+            for found in steps:
+                if found.row.depth == Depth.PART and (
+                    self._lacks_code(found) or not may_read_rest(found.row)
+                ):
+                    break
+        return found
+
+    def _lacks_code(self, found: Compatibility) -> bool:
+        """Return whether a part of a wheel lacks code like a newer release."""
+        why = found.verdicts[self.torch].warning
+        return why is not None and self.causes[why.code] > 0
+
+    def _find_code(self, found: Compatibility) -> str:
+        """Return the code of the reason for which a wheel is rejected."""
+        reason = found.reason(self.torch)
+        return reason.code if reason else "metadata"
+
+
+def find_compiled_release(found: Compatibility, lane: Lane) -> Version | None:
+    """Return the release with compiled code that others must have, too.
+
+    If METADATA excludes the compiled releases, uv selects one without libraries. A
+    program that was compiled before and after this release was not pure.
+    """
+    wheel = found.wheel
+    if found.row.system or not wheel.is_pure:
+        return wheel.version
+    releases = lane.find_releases(wheel.package).items()
+    compiled = [version for version, one in releases if not one.is_pure]
+    if not compiled or wheel.version > compiled[0]:
+        return None
+    # nvidia-cupynumeric-cu12 0.0.0 contains and requires nothing.
+    is_pure = found.row.requires and wheel.version < compiled[-1]
+    return None if is_pure else compiled[0]
+
+
+def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
+    """Return the fact that excludes a skipped release.
+
+    Without a reason code, the fact marks the release as not inspected.
+    """
+    message = f"{wheel.package} {wheel.version} was skipped: {why}"
+    return replace(Fact.excluding(wheel, message, code), unread="" if code else why)

@@ -7,13 +7,13 @@ Python, and with ``--relax`` fewer pins.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
-from gpuinstall.base.advice import Advice
+from packaging.version import Version
+
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
@@ -22,21 +22,29 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
-from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint, is_http_url
 from gpuinstall.base.text import join_names
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version, version_key
-from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.lock import (
     Lock,
-    LockedFile,
     list_locked_files,
 )
-from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.lock.request.lock_sources import report_linked_hosts
 from gpuinstall.lock.request.project import find_built_requirements
-from gpuinstall.lock.resolve.found import TORCH_ADDED
+from gpuinstall.lock.resolve.ask import collect_pages
+from gpuinstall.lock.resolve.explain import (
+    NO_CODE,
+    explain_build,
+    explain_refusal,
+    find_doubts,
+    list_uninspected,
+)
+from gpuinstall.lock.resolve.extensions import create_questions_with_files
+from gpuinstall.lock.resolve.facts import TORCH_ADDED, Found, Refused
+from gpuinstall.lock.resolve.lane import Lane
 from gpuinstall.lock.resolve.live_builds import add_live_builds
 from gpuinstall.lock.resolve.previous import (
     NOTHING,
@@ -45,13 +53,15 @@ from gpuinstall.lock.resolve.previous import (
     map_pins_by_name,
 )
 from gpuinstall.lock.resolve.question import (
+    PER_TARGET,
     TARGETS_DISAGREE,
     Alternative,
+    Question,
     Requests,
+    allow_any_version,
     create_questions,
 )
-from gpuinstall.lock.resolve.refusals import NO_CODE
-from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
+from gpuinstall.lock.resolve.search import search
 from gpuinstall.lock.uv.builds import (
     BuildContext,
     check_builds,
@@ -60,15 +70,29 @@ from gpuinstall.lock.uv.builds import (
 )
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.errors import find_mentioned_names
+from gpuinstall.lock.uv.fetch import find_known_hashes
 from gpuinstall.lock.uv.project import locate_requirement
-from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.lock.uv.resolution import (
+    Resolution,
+    check_sources,
+    find_requested_hashes,
+    keep_requested_files,
+)
 from gpuinstall.machine.vendors import select_rules
-from gpuinstall.plan import Rejected
+from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.python import get_minor_version
-from gpuinstall.sources.addresses import Addresses
+from gpuinstall.plan.values import HELD_BACK
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.web import ALL_PACKAGES, OFFLINE_HINT, Page
+from gpuinstall.sources.web import ALL_PACKAGES
+
+Resolutions = list[Resolution]
+
+TARGETS_AT_ONCE = 6
+"""Maximum number of concurrent uv runs; more would compete for cores."""
+
+PROPOSALS = 4
+"""Maximum number of torch versions that the first target proposes."""
 
 PYTHONS = 2
 """Maximum number of other Python versions to try."""
@@ -112,10 +136,13 @@ def _renew_pages(request: LockRequest, session: Session, previous: Previous) -> 
         names = {ALL_PACKAGES} if is_whole else previous.moving
         session.client.renewed = frozenset(names)
         session.outdated.add(INDEX_PAGES)
-    is_renewed, locks = previous.upgrade, previous.locks
-    digests = {"" if is_renewed else lock.record.build_files_digest for lock in locks}
-    outdated = _find_outdated(request.request, digests, session.folder)
-    session.outdated.update(outdated)
+    known = () if previous.upgrade else previous.locks
+    digests = {"", *(lock.record.build_files_digest for lock in known)}
+    # uv compares only the modification times of a project's own files.
+    if previous.locks and request.request.build_files_digest not in digests:
+        built = find_built_requirements(request.request.requirements, session.folder)
+        located = [locate_requirement(one, session.folder) for one in built]
+        session.outdated.update(one.text for one in located)
 
 
 def _resolve_with_live_builds(
@@ -138,9 +165,6 @@ def _resolve_with_live_builds(
     outcome = _resolve_first(live, pythons, with_usual) or outcome
     if not isinstance(outcome, Conflict):
         return outcome
-    addresses = session.find_listed_sources().addresses
-    files = _find_listed_files(live, addresses, session.find_page_if_reachable)
-    report_linked_hosts(files, addresses, session.client, session.reporter)
     from gpuinstall.lock.resolve import relax
 
     if not live[0].request.relax:
@@ -161,29 +185,17 @@ def _resolve_with_locked_torch(
     is_dated = sources.addresses.find_links or sources.uv.exclude_newer
     if is_dated or previous.may_move_torch(requests[0]):
         return []
-    all_kept = [
-        keep_torch(one, locks, sources.addresses.torch_index) for one in requests
-    ]
-    kept = [one for one in all_kept if one]
-    if len(kept) < len(requests):
-        return []
-    live = [one for one, _ in kept]
-    wheels = tuple(chain.from_iterable(wheels for _, wheels in kept))
-    outcome: Resolutions | Conflict = []
+    index = sources.addresses.torch_index
     with suppress(GpuInstallError):
+        kept = [keep_torch(one, locks, index) for one in requests]
+        wheels = tuple(chain.from_iterable(wheels for _, wheels in kept))
+        live = [one for one, _ in kept]
         alternatives = previous.create_alternatives(live)
         strict = [replace(one, kept=wheels) for one in alternatives]
         resolve = partial(resolve_alternative, session=session)
         outcome = _resolve_first(live, strict, resolve)
-    if isinstance(outcome, Conflict):
-        return []
-    known = {file.url for lock in locks for file in lock.files}
-    family = requests[0].catalog.family
-    for one in outcome:
-        files = list_locked_files(one.packages)
-        if any(file.package in family and file.url not in known for file in files):
-            return []
-    return outcome
+        return [] if isinstance(outcome, Conflict) else outcome
+    return []
 
 
 def _resolve_first(
@@ -236,9 +248,7 @@ def _list_other_pythons(
     usual = first.plan.choice.python
     pythons = set(map(get_minor_version, first.machine.pythons or ()))
     for python in sorted(pythons - {usual}, key=version_key, reverse=True)[:PYTHONS]:
-        message = (
-            f"Python {python} is selected, because with Python {usual}, {error.message}"
-        )
+        message = f"Python {python} is selected, because with Python {usual}, {error.why or error.message}"
         warnings = (Reason("other-python", message),)
         yield replace(alternative, other_python=python, warnings=warnings)
 
@@ -362,64 +372,27 @@ def _check_locked_torch(
     Another source may have only a much older torch, so the lock is not changed.
     """
     index = session.sources.addresses.torch_index
-    builds = [
-        build
-        for request in requests
-        for build in request.catalog.builds_for(
-            request.machine.os, request.machine.arch
-        )
-    ]
+    silent = session.client.unreachable(index)
+    absent = defaultdict[str, set[str | None]](set)
+    for request in requests:
+        machine = request.machine
+        for build in request.catalog.builds_for(machine.os, machine.arch):
+            absent[build.name].add(build.absent)
     for lock in locks:
-        torch = lock.versions.get("torch")
-        reasons = {build.absent for build in builds if build.name == torch}
-        if "unreachable" in reasons and None not in reasons:
-            variable = ("GPUINSTALL_TORCH_INDEX=https://index.example/whl",)
-            error = InstallationError(
-                "torch-index-lost",
-                f"{index} cannot be reached, and no other source lists torch {torch} of {lock.name}; the lock is unchanged",
-                hint=(
-                    "Try again later",
-                    Advice("export", variable, note="to use a mirror"),
-                ),
-            )
-            silent = session.client.unreachable(index)
-            if silent:
-                error.why = silent.why
-            if session.sourcing.offline:
-                error.fixes = OFFLINE_HINT
-            files = [file.url for file in lock.files if file.package == "torch"]
-            if not any(map(is_http_url, files)):
-                error.evidence = f"{lock.name} has torch from {join_names(files)}"
-                error.fixes = (FIND_LINKS, *error.fixes)
-            raise error
-
-
-def _find_outdated(
-    request: Request, digests: Collection[str], folder: Path
-) -> Iterator[str]:
-    """Yield local projects to rebuild, because their files changed.
-
-    uv compares only the modification times of a project's own files.
-
-    Args:
-        request: The request.
-        digests: The digests of these files in the locks; empty if nothing was built.
-        folder: The folder to which paths are relative.
-    """
-    if digests and request.build_files_digest not in {"", *digests}:
-        built = find_built_requirements(request.requirements, folder)
-        yield from (locate_requirement(one, folder).text for one in built)
-
-
-def _find_listed_files(
-    requests: Requests, addresses: Addresses, find_page: Callable[[str], Page | None]
-) -> Iterator[LockedFile]:
-    """Yield the files of requested packages if a folder selects an index."""
-    if addresses.folder_sources:
-        for one in chain.from_iterable(each.request.requirements for each in requests):
-            page = None if one.url else find_page(one.name)
-            for file in parse_files(page) if page else ():
-                yield LockedFile(one.name, file.url)
+        torch = lock.versions.get("torch", "")
+        if "unreachable" not in absent[torch] or None in absent[torch]:
+            continue
+        error = InstallationError(
+            "torch-index-lost",
+            f"{index} cannot be reached, and no other source lists torch {torch} of {lock.name}; the lock is unchanged",
+            why=silent.why if silent else None,
+            hint=silent.fixes if silent else "Try again later",
+        )
+        files = [file.url for file in lock.files if file.package == "torch"]
+        if not any(map(is_http_url, files)):
+            error.evidence = f"{lock.name} has torch from {join_names(files)}"
+            error.fixes = (FIND_LINKS, *error.fixes)
+        raise error
 
 
 def _check_buildable(
@@ -505,3 +478,175 @@ def _find_changed_versions(
     if others:
         message = "these versions differ from the project's own lock"
         yield Reason("team-lock-differs", f"{message}: {', '.join(others)}")
+
+
+# One alternative for all targets, with a common torch.
+
+
+def resolve_targets(
+    requests: Requests, alternative: Alternative, session: Session
+) -> Resolutions | Conflict:
+    """Resolve one alternative, with the first possible extension files.
+
+    Args:
+        requests: The request for each target.
+        alternative: The preferences and pins.
+        session: The HTTP clients and caches.
+
+    Returns:
+        A resolution for each target, or the first conflict.
+    """
+    conflicts = []
+    try:
+        for files in create_questions_with_files(
+            create_questions(requests, alternative), session
+        ):
+            resolve = partial(_resolve_one, session=session)
+            outcome = _resolve_together(files.questions, resolve)
+            if not isinstance(outcome, Conflict):
+                return [one.with_warnings(files.remarks) for one in outcome]
+            conflicts.append(outcome)
+    except (MachineError, NoBuildError) as error:
+        return Conflict(error)
+    return conflicts[0]
+
+
+def _resolve_together(
+    questions: Sequence[Question], resolve: Callable[[Question], Resolution | Conflict]
+) -> Resolutions | Conflict:
+    """Resolve for all targets with the torch that the first one selects."""
+    resolve_all = partial(map_concurrently, resolve, at_once=TARGETS_AT_ONCE)
+    [first, *others] = sorted(questions, key=lambda one: str(one.target))
+    if first.common is None:
+        return _mark_conflicts(resolve_all(questions))
+    remaining = first.torches
+    conflicts: list[Conflict] = []
+    while remaining and len(conflicts) < PROPOSALS:
+        proposal = resolve(first.with_torch_versions(remaining))
+        if isinstance(proposal, Conflict):
+            conflicts.append(proposal)
+            break
+        torch = proposal.choice.build.torch
+        following = [
+            _prefer_versions(proposal, one.with_torch_versions({torch}))
+            for one in others
+        ]
+        together = _mark_conflicts([proposal, *resolve_all(following)])
+        if not isinstance(together, Conflict):
+            order = [str(question.target) for question in questions]
+            return sorted(together, key=lambda one: order.index(str(one.target)))
+        # The first target has an answer of its own.
+        fixes = together.error.fixes
+        together.error.fixes = tuple(dict.fromkeys((PER_TARGET, *fixes)))
+        conflicts.append(together)
+        remaining -= {torch}
+    # The first conflict is about the latest torch.
+    return conflicts[0]
+
+
+def _prefer_versions(proposal: Resolution, question: Question) -> Question:
+    """Return a question that prefers the versions of the first target."""
+    family = question.catalog.family
+    versions = {
+        name: version
+        for name, version in proposal.versions.items()
+        if name not in family
+    }
+    return replace(question, preferences={**versions, **question.preferences})
+
+
+def _mark_conflicts(
+    outcomes: Iterable[Resolution | Conflict],
+) -> Resolutions | Conflict:
+    """Mark packages whose versions differ by target, or return a conflict."""
+    resolutions: Resolutions = []
+    versions: dict[str, set[str]] = defaultdict(set)
+    for outcome in outcomes:
+        if isinstance(outcome, Conflict):
+            return outcome
+        resolutions.append(outcome)
+        lock_request = outcome.request
+        for name, version in outcome.versions.items():
+            # If each target has its own torch, the torch-family packages differ, too.
+            if (
+                lock_request.request.newest_per_target
+                or name not in lock_request.catalog.family
+            ):
+                versions[name].add(Version(version).public)
+    conflicting = {name for name, different in versions.items() if len(different) > 1}
+    return [
+        replace(one, apart=frozenset(conflicting & one.versions.keys()))
+        for one in resolutions
+    ]
+
+
+def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
+    """Resolve a request for one target."""
+    lane = Lane(question, session)
+    found = search(lane)
+    if isinstance(found, Refused):
+        return explain_refusal(found)
+    resolution = _create_resolution(found, lane)
+    for detail in list_uninspected(found):
+        session.reporter.detail("Inspected", detail)
+    return resolution.with_warnings(find_doubts(found))
+
+
+def _create_resolution(found: Found, lane: Lane) -> Resolution:
+    """Check the sources of all files of an answer, and return the resolution.
+
+    Raises:
+        InstallationError: A file is from a source that is not configured for its package.
+        UsageError: A project file requires another source or hash of a package.
+    """
+    question, answer = lane.question, found.answer
+    request, session = question.lock_request, lane.session
+    pages = collect_pages(found.known, lane, chosen=answer.build)
+    packages = check_sources(
+        answer.packages,
+        pages,
+        session,
+        family=found.bound,
+        backend=answer.build.backend.tag,
+    )
+    addresses = session.sources.addresses
+    requested = find_requested_hashes(request.request.requirements, packages, addresses)
+    packages = keep_requested_files(
+        packages, requested, addresses, session.client, session.reporter
+    )
+    locked = question.hashes
+    files = [
+        replace(file, sha256=file.sha256 or locked.get(file.url))
+        for file in list_locked_files(packages)
+    ]
+    plan = _create_plan(found)
+    return Resolution(
+        request=request,
+        plan=plan,
+        target=request.create_target(plan.choice.build),
+        packages=packages,
+        hashes=find_known_hashes(files, session.client),
+        prebuilt={**question.files, **found.known.files},
+        relaxed={
+            pin.name: pin
+            for pin in question.optional_pins
+            if pin.name in answer.dropped
+        },
+    )
+
+
+def _create_plan(found: Found) -> Plan:
+    """Return the plan of an answer, with reasons for older releases."""
+    question = found.question
+    lock_request = allow_any_version(question.narrowed_request, found.answer.dropped)
+    choice = lock_request.choose_build(
+        torch=question.torch,
+        python=question.python,
+        programs=explain_build(found),
+    )
+    plan = plan_or_raise(choice, question.lock_request.machine)
+    common = Reason(HELD_BACK, question.common_limit)
+    # If torch is pinned to its locked version, the plan considers no other.
+    if question.is_open or not common.message or common in plan.reasons:
+        return plan
+    return replace(plan, reasons=(*plan.reasons, common))

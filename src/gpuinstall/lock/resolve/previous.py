@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from gpuinstall.base.errors import UsageError
+from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint, is_file_url, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import parse_public_version
 from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, Wheel
-from gpuinstall.catalog.catalog import WheelSource, platform_name
-from gpuinstall.catalog.listing import Listing, listed_companions, update_builds
+from gpuinstall.catalog.catalog import WheelSource
+from gpuinstall.catalog.listing import Listing, update_catalog
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.file.lock import (
     Lock,
@@ -173,48 +173,41 @@ def map_pins_by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
 
 def keep_torch(
     request: LockRequest, locks: Sequence[Lock], index: str
-) -> tuple[LockRequest, tuple[Wheel, ...]] | None:
+) -> tuple[LockRequest, tuple[Wheel, ...]]:
     """Return the request with only the locked build, and the locked wheels.
 
-    There are no wheels if torch is from the default index. The result is None if torch
-    may change.
+    There are no wheels if torch is from the default index.
 
     Args:
         request: The request.
         locks: The existing locks.
         index: The torch index.
+
+    Raises:
+        NoBuildError: The request may need another torch.
     """
+    changed = NoBuildError("torch-kept", "the request may need another torch")
     own = [one for one in locks if len(locks) == 1 or one.target == request.label]
     names = requirement_names(request.request.requirements)
     if len(own) != 1 or own[0].find_unhashed_packages:
-        return None
+        raise changed
     [lock] = own
-    if "torch" not in lock.versions:
-        return None
-    # Another request may need another torch.
-    if not (names <= lock.requested or names >= lock.requested):
-        return None
+    is_similar = names <= lock.requested or names >= lock.requested
+    if "torch" not in lock.versions or not is_similar:
+        raise changed
     wheels = _list_wheels(lock, request, index)
-    listing = Listing(
-        wheels,
-        frozenset([lock.record.backend]),
-        COMPANIONS & names | {"torch"},
-        default_listed=True,
-    )
-    platform = platform_name(request.machine.os, request.machine.arch)
-    catalog = replace(
-        request.catalog,
-        torch_index=index,
-        builds=update_builds(request.catalog.builds, listing, platform),
-        offered=listed_companions(listing, platform),
-    )
+    backend = lock.record.backend
+    packages = COMPANIONS & names | {"torch"}
+    listing = Listing(wheels, frozenset([backend]), packages, default_listed=True)
+    catalog = replace(request.catalog, torch_index=index)
+    catalog = update_catalog(catalog, listing, request.machine)
     limited = replace(request, catalog=catalog).limit_to_locked_backends(own)
     plan = limited.outcome
     if not isinstance(plan, Plan) or not runs_on_same_gpus(plan, request.outcome):
-        return None
+        raise changed
     build, torch = plan.choice.build, parse_public_version(lock.versions["torch"])
-    if (build.torch, build.backend.tag) != (torch, lock.record.backend):
-        return None
+    if (build.torch, build.backend.tag) != (torch, backend):
+        raise changed
     return limited, tuple(one for one in wheels if one.source != DEFAULT_INDEX)
 
 

@@ -48,7 +48,7 @@ def open_scope(answer: Answer, known: Facts, lane: Lane) -> Scope:
     with_extras = {one.name for one in lane.question.programs if one.extras}
     for wheel in answer.wheels:
         if wheel.package in with_extras:
-            declared = lane.releases.read_metadata_requirements(wheel)
+            declared = lane.read_metadata_requirements(wheel)
             plain = filter(lane.question.is_applicable, declared)
             added |= requirement_names(declared) - requirement_names(plain)
     return replace(scope, requested=scope.requested | added)

@@ -18,7 +18,7 @@ from gpuinstall.base.errors import GpuInstallError, InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.text import join_names, shorten
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
@@ -27,7 +27,7 @@ from gpuinstall.lock.resolve.question import (
     Requests,
     create_questions,
 )
-from gpuinstall.lock.uv.conflict import MOST_CHARACTERS, Conflict
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.errors import BUILD_FAILED
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
@@ -93,7 +93,7 @@ def resolve_relaxed(
         outcome = _resolve_with_builds(opened, alternative, resolve)
         if not isinstance(outcome, Conflict):
             return [_explain_relaxation(one, causes, why) for one in outcome]
-        why = why or outcome.format() or shorten(outcome.why, MOST_CHARACTERS)
+        why = why or outcome.error.why or outcome.error.message
         refusal = outcome.error
     raise refusal
 

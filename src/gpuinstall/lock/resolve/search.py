@@ -6,7 +6,7 @@ its conflict explains why the packages are not newer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from packaging.version import Version
 
@@ -16,13 +16,14 @@ from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version
-from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
+from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.ask import ask
-from gpuinstall.lock.resolve.facts import Answer, Facts
-from gpuinstall.lock.resolve.found import (
+from gpuinstall.lock.resolve.facts import (
     SEARCH_ENDED,
     TORCH_ADDED,
+    Answer,
+    Facts,
     Found,
     Newest,
     Refused,
@@ -32,7 +33,7 @@ from gpuinstall.lock.resolve.inspect import find_sdists, inspect
 from gpuinstall.lock.resolve.lane import Lane
 from gpuinstall.lock.resolve.question import Question, is_library_of_torch
 from gpuinstall.lock.resolve.reading import Reading, open_scope
-from gpuinstall.lock.uv.conflict import Conflict, IncompatibleWheel
+from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.errors import find_failed_package
 
 TURNS = 12
@@ -65,21 +66,20 @@ def search(lane: Lane) -> Found | Refused:
 
 def _keep_torch(found: Found, lane: Lane) -> Found | Refused:
     """Return an answer with the locked torch if none may be better."""
-    locked = lane.question.preferences
+    locked, versions = lane.question.preferences, found.answer.versions
     is_open = any(
         fact.builds is not None or locked.get(fact.package) != fact.version
         for fact in found.known.facts.values()
     )
-    versions = found.answer.versions
     is_behind = any(
         newest and parse_public_version(versions[package]) < newest
-        for package, newest in lane.releases.newest_releases().items()
+        for package, newest in lane.newest_releases().items()
         if package in versions and package not in locked
     )
-    if not is_open and not is_behind:
+    if not (is_open or is_behind):
         return found
     error = NoBuildError("torch-kept", "another torch may allow newer packages")
-    return _refuse(lane.question, Conflict(error), found.known, lane)
+    return _refuse(lane.question, Conflict(error), found.known)
 
 
 def _keep_project_versions(found: Found, lane: Lane) -> Found | Refused:
@@ -108,7 +108,7 @@ def _keep_project_versions(found: Found, lane: Lane) -> Found | Refused:
             make_change("torch", note="changes the locked versions"),
         ),
     )
-    return _refuse(question, Conflict(error), outcome.known, lane)
+    return _refuse(question, Conflict(error), outcome.known)
 
 
 def _settle(
@@ -134,19 +134,17 @@ def _settle(
             # Programs that do not use torch may share files with its packages.
             known = known.without_shared_files()
         else:
-            return _refuse(question, outcome, known, lane)
+            return _refuse(question, outcome, known)
     message = f"no compatible versions were found after {TURNS} attempts"
     hint = "Request versions that are known to work"
     error = NoBuildError(SEARCH_ENDED, message, hint=hint)
-    return _refuse(question, Conflict(error), known, lane)
+    return _refuse(question, Conflict(error), known)
 
 
-def _refuse(
-    question: Question, conflict: Conflict, known: Facts, lane: Lane
-) -> Refused:
+def _refuse(question: Question, conflict: Conflict, known: Facts) -> Refused:
     """Return the refusal of a question, with its lower bounds."""
     bounds = frozenset(one.text for one in question.bounds)
-    return Refused(question, replace(conflict, bounds=bounds), known, lane.builds)
+    return Refused(question, replace(conflict, bounds=bounds), known)
 
 
 # Newer releases.
@@ -155,17 +153,17 @@ def _refuse(
 def _improve(best: Found, lane: Lane) -> Found | Refused:
     """Request newer releases from uv, all at once, and then one by one.
 
-    A mirror that lists torch without its companions is rejected, because only programs
-    that are years old do not require them.
+    A mirror that lists torch without its companions is rejected.
     """
     behind = _find_newer_releases(best, lane)
     conflicts = dict[str, Conflict]()
-    for attempt in _list_attempts(behind):
+    alone = [{package: newest} for package, newest in behind.items()]
+    for attempt in ([behind] if len(behind) > 1 else []) + alone[:ALONE]:
         # A previous run may have selected some of these releases.
         later = {
-            package: newest
+            package: f">={newest}"
             for package, newest in attempt.items()
-            if _is_older(best.find_version(package), newest)
+            if (best.find_version(package) or Version("0")) < newest
         }
         if not later:
             continue
@@ -173,11 +171,15 @@ def _improve(best: Found, lane: Lane) -> Found | Refused:
         if isinstance(outcome, Refused) and len(later) == 1:
             conflicts |= dict.fromkeys(later, outcome.conflict)
             best = replace(best, known=outcome.known)
-            if _lacks_companions(outcome.conflict, lane):
-                return outcome
+            if outcome.conflict.unlisted:
+                lane.pages.read(COMPANIONS)
+                # Only programs that are years old do not require companions of torch.
+                if not any(map(lane.pages.read_pages().get, COMPANIONS)):
+                    return outcome
             # After facts or conflicts, uv skips releases that run.
             if "torch" in later or not best.known.is_empty:
-                outcome = _request(later, best, lane, any_later=True)
+                any_later = {one: f">{best.find_version(one) or 0}" for one in later}
+                outcome = _request(any_later, best, lane)
         if isinstance(outcome, Found):
             best = outcome
         else:
@@ -185,49 +187,24 @@ def _improve(best: Found, lane: Lane) -> Found | Refused:
     return replace(best, conflicts=conflicts)
 
 
-def _list_attempts(behind: Mapping[str, Version]) -> Iterator[Mapping[str, Version]]:
-    """Yield the newer releases to request: all, then one by one."""
-    if len(behind) > 1:
-        yield behind
-    for package in [*behind][:ALONE]:
-        yield {package: behind[package]}
-
-
-def _is_older(selected: Version | None, newest: Version) -> bool:
-    return selected is None or selected < newest
-
-
-def _request(
-    later: Mapping[str, Version], best: Found, lane: Lane, *, any_later: bool = False
-) -> Found | Refused:
+def _request(later: Mapping[str, str], best: Found, lane: Lane) -> Found | Refused:
     """Request newer releases, and keep the other ones.
 
     Args:
-        later: The newer releases.
+        later: The limits of the newer releases.
         best: The best answer so far.
         lane: The lane of the answer.
-        any_later: Whether to request any later releases instead of these.
     """
-    bounds = []
-    for package in {**lane.releases.newest_releases(), **later}:
-        selected = best.find_version(package)
-        newest = later.get(package)
-        if newest and any_later:
-            bounds.append(Constraint.of(package, f">{selected}"))
-        elif newest:
-            bounds.append(Constraint.of(package, f">={newest}"))
-        elif selected and not selected.is_prerelease:
-            bounds.append(Constraint.of(package, f">={selected}"))
-    question = replace(lane.question, bounds=tuple(bounds))
+    selected = {one: best.find_version(one) for one in lane.newest_releases()}
+    floors = {
+        package: f">={version}"
+        for package, version in selected.items()
+        if version and not version.is_prerelease
+    }
+    limits = {**floors, **later}.items()
+    bounds = tuple(Constraint.of(package, limit) for package, limit in limits)
+    question = replace(lane.question, bounds=bounds)
     return _settle(question, best.known, lane, best.answer)
-
-
-def _lacks_companions(conflict: Conflict, lane: Lane) -> bool:
-    """Return whether the index lists torch without its companions."""
-    if not conflict.unlisted:
-        return False
-    lane.pages.read(COMPANIONS)
-    return not any(map(lane.pages.read_pages().get, COMPANIONS))
 
 
 def _find_newer_releases(best: Found, lane: Lane) -> dict[str, Version]:
@@ -267,7 +244,7 @@ def _find_open_programs(best: Found, lane: Lane) -> dict[str, Version]:
     They are the requested programs and dependencies whose sdist uv selected, maybe
     because later wheels require another torch.
     """
-    listed = lane.releases.newest_releases()
+    listed = lane.newest_releases()
     if lane.session.sources.uv.selects_latest:
         sdists = find_sdists(best.answer)
         listed = {one: _find_latest_wheel(one, best, lane) for one in sdists} | listed
@@ -284,7 +261,7 @@ def _find_open_programs(best: Found, lane: Lane) -> dict[str, Version]:
 def _find_latest_wheel(package: str, best: Found, lane: Lane) -> Version | None:
     """Return the latest release with a wheel that all requirements allow."""
     demands = best.known.log.find_demands(package, best.answer.versions)
-    for version in lane.releases.find_releases(package):
+    for version in lane.find_releases(package):
         if all(one.allows(version) for one in demands):
             return version
     return None
@@ -300,7 +277,7 @@ def _find_newer_release(
     selected = best.find_version(package)
     if not selected or listed <= selected:
         return None
-    wheels = lane.releases.find_releases(package)
+    wheels = lane.find_releases(package)
     excluded = best.known.find_excluded_versions(package)
     releases = [one for one in {listed: None, **wheels} if str(one) not in excluded]
     for version in releases[:RELEASES_READ]:
@@ -344,75 +321,43 @@ def _complete(found: Found, lane: Lane) -> Found:
 
 
 def _complete_refusal(refused: Refused, lane: Lane) -> Refused:
-    """Return a refusal with the facts that its explanation needs."""
+    """Return a refusal with the glibc that packages without wheels require."""
     is_listed = refused.conflict.unlisted in lane.pages.listed()
-    listed = {
-        name: tuple(wheel.version for wheel in wheels)
-        for name, wheels in lane.pages.read_pages().items()
-        if name in lane.question.requested - PAIRED
-    }
-    wheel = refused.conflict.incompatible
-    packages = [*map(find_failed_package, refused.known.unbuildable.values())]
-    if wheel and wheel.glibc:
-        packages.insert(0, wheel.package)
-    for package in packages:
-        demands = refused.known.log.find_demands(package)
-        releases = lane.releases.find_releases(package)
-        newest = max(releases, default=Version("0"))
-        one = lane.releases.find_wheel_for_newer_glibc(package, newest, demands)
-        if one:
-            wheel = IncompatibleWheel(package, str(one.version), _find_glibc(one))
-            break
-    return replace(
-        refused,
-        listed=listed,
-        is_listed=is_listed and not lane.session.sources.uv.exclude_newer,
-        incompatible=wheel,
-    )
+    is_listed = is_listed and not lane.session.sources.uv.exclude_newer
+    refused = replace(refused, is_listed=is_listed)
+    package, _ = refused.conflict.incompatible
+    failed = map(find_failed_package, refused.known.unbuildable.values())
+    for one in filter(None, (package, *failed)):
+        newest = max(lane.find_releases(one), default=Version("0"))
+        demands = refused.known.log.find_demands(one)
+        wheel = _find_newer_glibc(one, newest, demands, lane)
+        if wheel:
+            return replace(refused, glibc=wheel.glibc)
+    return refused
 
 
 def _find_newest(found: Found, lane: Lane) -> dict[str, Newest]:
     """Return the latest releases of packages that may be older."""
-    listed = lane.releases.newest_releases()
+    listed = lane.newest_releases()
     newest: dict[str, Newest] = {}
-    for package in dict.fromkeys([*listed, *find_sdists(found.answer)]):
+    for package in (*listed, *find_sdists(found.answer)):
         selected = found.find_version(package)
         if selected:
-            one = _find_limit(package, selected, found, lane)
+            demands = found.known.log.find_demands(package, found.answer.versions)
+            one = _find_newer_glibc(package, selected, demands, lane)
+            latest = listed.get(package)
+            if latest and latest > (one.version if one else selected):
+                one = Newest(latest)
             newest |= {package: one} if one else {}
     return newest
 
 
-def _find_limit(
-    package: str, selected: Version, found: Found, lane: Lane
+def _find_newer_glibc(
+    package: str, selected: Version, demands: list[Requirement], lane: Lane
 ) -> Newest | None:
-    """Return a later release, with its requirement of torch or glibc."""
-    releases = lane.releases
-    listed = releases.newest_releases().get(package)
-    demands = found.known.log.find_demands(package, found.answer.versions)
-    wheel = releases.find_wheel_for_newer_glibc(package, selected, demands)
-    if wheel and not (listed and listed > wheel.version):
-        torch = _find_torch_demand(wheel, lane)
-        if torch is None:
-            return Newest(wheel.version, glibc=_find_glibc(wheel))
-        return Newest(max(wheel.version, listed or wheel.version), torch=torch)
-    if listed is None or listed <= selected:
+    """Return the next release with a wheel for a newer glibc, if any."""
+    wheel = lane.find_wheel_for_newer_glibc(package, selected, demands)
+    if wheel is None or not lane.find_allowed_builds(wheel):
         return None
-    wheel = releases.find_releases(package).get(listed)
-    # The METADATA of a library or a locked package does not change the answer.
-    is_unread = is_library_of_torch(package) or found.is_kept(package)
-    if wheel is None or is_unread:
-        return Newest(listed)
-    return Newest(listed, torch=_find_torch_demand(wheel, lane))
-
-
-def _find_torch_demand(wheel: Wheel, lane: Lane) -> Requirement | None:
-    """Return a wheel's requirement of torch, if no build satisfies it."""
-    for one in lane.releases.read_metadata_requirements(wheel):
-        if one.name == "torch" and not any(map(one.allows, lane.question.torches)):
-            return one
-    return None
-
-
-def _find_glibc(wheel: Wheel) -> str:
-    return find_required_glibc([(wheel.package, wheel.filename)], least="2.5") or ""
+    named = [(wheel.package, wheel.filename)]
+    return Newest(wheel.version, find_required_glibc(named, least="2.5") or "")

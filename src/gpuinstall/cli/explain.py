@@ -77,9 +77,8 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
         screen.print_rows(rows, LABEL_WIDTH)
         if explanation.unread:
             screen.print_line()
-            count = format_count(explanation.unread, "line")
             screen.print_line(
-                f"{count} skipped: repeated, or in the middle of a long text."
+                f"{format_count(explanation.unread, 'line')} skipped: repeated, or in the middle of a long text."
             )
         screen.print_line()
         doctor = make_shell_line(
@@ -127,8 +126,7 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
     for fact in sorted(facts):
         terminal.print_line(fact)
     if explanation.causes:
-        titles = ", ".join(one.id for one in refuted)
-        terminal.print_line(f"This rules out {titles}.")
+        terminal.print_line(f"This rules out {', '.join(one.id for one in refuted)}.")
         return
     terminal.print_line()
     terminal.print_line(

@@ -110,9 +110,9 @@ def _dockerfile(options: CommandOptions) -> Outcome:
             )
         selected = select_image_locks(locks)
         if len(selected) < len(locks):
-            names = ", ".join(lock.name for lock in locks if lock not in selected)
+            others = [lock.name for lock in locks if lock not in selected]
             options.terminal.warn(
-                f"omitted from the image because they are for another platform: {names}"
+                f"omitted from the image because they are for another platform: {', '.join(others)}"
             )
         return _write_export(
             "dockerfile", format_image_dockerfile(selected, extras), options.output

@@ -309,8 +309,10 @@ def format_activation_command(venv: Path) -> str:
 
 
 def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
-    place, fit, shell = result.paths, result.fit, detect_shell()
-    versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
+    place, shell = result.paths, detect_shell()
+    versions = (
+        f"torch {result.fit.lock.versions['torch']} · Python {result.fit.choice.python}"
+    )
     yield "Environment", f"{display_path(place.venv)} · {versions}"
     yield from _generate_verification_rows(result)
     if result.rollback:
@@ -322,8 +324,10 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
         )
     elif result.guard:
         constraints = quote_word(result.guard, shell)
-        guard = f"pip keeps these builds in that environment; for uv pip, add -c {constraints}"
-        yield "Guard", guard
+        yield (
+            "Guard",
+            f"pip keeps these builds in that environment; for uv pip, add -c {constraints}",
+        )
     python = quote_word(place.find_interpreter(), shell)
     yield "Ready", f"{python}   {_format_cost(result)}"
 

@@ -65,9 +65,8 @@ def plan_command(options: CommandOptions) -> Outcome:
             plan = replace(plan, changes=tuple(changes))
             outcome = make_error_outcome(plan.error(machine))
     if machine.driver and machine.driver.found_via == "assumed":
-        gpus = ", ".join(gpu.label for gpu in machine.gpus)
-        latest = f"driver {machine.driver.version}, the latest for {gpus}"
-        message = f"assuming {latest}; select another with --driver"
+        labels = [gpu.label for gpu in machine.gpus]
+        message = f"assuming driver {machine.driver.version}, the latest for {', '.join(labels)}; select another with --driver"
         reasons.append(Reason("driver-assumed", message))
     plan = replace(plan, reasons=tuple(reasons))
 
@@ -79,7 +78,7 @@ def plan_command(options: CommandOptions) -> Outcome:
         for error in outcome.errors:
             screen.fault(error)
 
-    return replace(outcome, data=plan.to_dict(), show=show)
+    return replace(outcome, data=plan.to_dict(format_hint), show=show)
 
 
 def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:

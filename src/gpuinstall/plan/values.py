@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from gpuinstall.base.advice import Advice, Hint, list_commands
@@ -19,6 +19,8 @@ RejectedBuild = Rejection[Build]
 SortKey = tuple[object, ...]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
+Printer = Callable[[Hint], str]
+"""A function that formats a command for the user's shell."""
 HELD_BACK = "held-back"
 """Reason code for a build that is newer than other packages allow."""
 PROGRAM_HELD_BACK = "program-held-back"
@@ -131,9 +133,9 @@ class Plan(Value):
         """The indices of the GPUs on which the build runs."""
         return frozenset(gpu.index for gpu in self.gpus if gpu.how != "none")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, print_hint: Printer = str) -> dict[str, Any]:
         """Return the plan as a JSON-compatible dictionary."""
-        return _create_document(self)
+        return _create_document(self, print_hint)
 
 
 class Rejected(Value):
@@ -167,9 +169,9 @@ class Rejected(Value):
         """The exit status of a command whose request is refused."""
         return self.error_class.exit_code
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, print_hint: Printer = str) -> dict[str, Any]:
         """Return the refusal as a JSON-compatible dictionary."""
-        return _create_document(self)
+        return _create_document(self, print_hint)
 
     def error(self, machine: Machine) -> GpuInstallError:
         """Create an exception from the first reason for the refusal."""
@@ -187,7 +189,7 @@ class Rejected(Value):
         )
 
 
-def _create_document(outcome: Plan | Rejected) -> dict[str, Any]:
+def _create_document(outcome: Plan | Rejected, print_hint: Printer) -> dict[str, Any]:
     choice = outcome.choice
     build = None
     if choice:
@@ -212,7 +214,7 @@ def _create_document(outcome: Plan | Rejected) -> dict[str, Any]:
             {
                 **one.to_dict(),
                 "why": (one.why or "").splitlines(),
-                "do": list_commands(one.fixes),
+                "do": list_commands(one.fixes, print_hint),
             }
             for one in outcome.warnings
         ],

@@ -90,11 +90,10 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     if misfits and len(misfits) == len(files):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
-        source_fixes = list_source_fixes({reason.code})
         yield Finding(
             f"lock-{reason.code}",
             f"no lock file in this folder fits this machine: {name}: {reason.message}",
-            fixes=tuple(source_fixes) or (make_command("lock"),),
+            fixes=tuple(list_source_fixes({reason.code})) or (make_command("lock"),),
             where="project",
             blocking=False,
         )
@@ -115,12 +114,11 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
             )
     changed = join_names([*changes.values()])
     if changed:
-        fix = environment_advice(evidence.venv, "sync")
         yield evidence.fault(
             "changed-by-hand",
             changed,
             why="pip, uv, or another program changed it",
-            fixes=(fix,),
+            fixes=(environment_advice(evidence.venv, "sync"),),
             blocking=False,
         )
 
@@ -189,14 +187,16 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     for damage in find_damage(evidence.packages):
         package = damage.package
         is_modified = damage.kind == "modified"
-        note = "overwrites your edits" if is_modified else ""
-        fixes = evidence.reinstall(package, is_in_cache=damage.is_in_cache, note=note)
         yield evidence.fault(
             "no-record" if damage.kind == "no-record" else f"files-{damage.kind}",
             damage.message,
             why=_cause(damage),
             entry="F167" if package.name == "torch" and not is_modified else None,
-            fixes=fixes,
+            fixes=evidence.reinstall(
+                package,
+                is_in_cache=damage.is_in_cache,
+                note="overwrites your edits" if is_modified else "",
+            ),
             blocking=package.name in needed and not is_modified,
         )
 
@@ -246,16 +246,11 @@ def companions_of_another_torch(evidence: DoctorEvidence) -> DoctorFindings:
 
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Report an unmanaged environment whose verified torch was replaced."""
+    version = evidence.torch_version
     for line in read_guard_lines(evidence.venv):
         name, _, proven = line.partition("==")
-        if (
-            name == "torch"
-            and evidence.torch_version != proven
-            and not evidence.has_lock
-        ):
-            found = "torch is missing"
-            if evidence.torch_version:
-                found = f"torch {evidence.torch_version} is installed"
+        if name == "torch" and version != proven and not evidence.has_lock:
+            found = f"torch {version} is installed" if version else "torch is missing"
             yield evidence.fault(
                 "guard-passed",
                 f"{found}, but torch {proven} was verified",

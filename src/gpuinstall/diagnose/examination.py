@@ -192,16 +192,18 @@ def examine(
     refusals: list[Finding] = []
     # A working environment may contain a build that the catalog lacks.
     if request and not (verdict and verdict.status == "passed"):
-        refused = evidence.machine.add_problems(proof.problems)
-        words = ("--venv", str(venv)) if named else ()
-        refusals += refused_request(refused, request, evidence.catalog, words)
+        refusals += refused_request(
+            evidence.machine.add_problems(proof.problems),
+            request,
+            evidence.catalog,
+            words=("--venv", str(venv)) if named else (),
+        )
     if evidence.python and not was_started:
         findings.append(not_started(venv))
         failures += build_faults(evidence)
     if refusals:
         # lock would be refused, too.
-        new_lock = (make_command("lock"),)
-        findings = [one for one in findings if one.fixes != new_lock]
+        findings = [one for one in findings if one.fixes != (make_command("lock"),)]
     if any(one.where == "machine" for one in refusals):
         failures = []  # no other build runs here, either
     findings = merge_failures(findings, failures) + refusals
@@ -304,8 +306,9 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     Unmet requirements of the torch family are blocking problems.
     """
     versions = {name: one.version for name, one in evidence.by_name.items()}
-    unmet = find_unmet_requirements(evidence.packages, versions, evidence.markers)
-    for package, requirement, version in unmet:
+    for package, requirement, version in find_unmet_requirements(
+        evidence.packages, versions, evidence.markers
+    ):
         name = package.name
         required = f"{requirement.name}{requirement.specifier}"
         state = f"{version} is installed" if version else "it is not installed"
@@ -317,8 +320,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
                 continue
             fix = evidence.install_advice("torch", name, note="install both together")
         elif name == "torch":
-            is_of_cuda = requirement.name.startswith("nvidia-")
-            entry = "F102" if is_of_cuda else "F167"
+            entry = "F102" if requirement.name.startswith("nvidia-") else "F167"
         yield evidence.fault(
             "requirement-unmet",
             f"{name} {package.version} requires {required}, but {state}",
@@ -348,18 +350,11 @@ def merge_failures(
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings by urgency, without duplicates."""
-    once = {
-        (finding.where, finding.code, finding.message): finding for finding in findings
-    }
-    return tuple(
-        sorted(
-            once.values(),
-            key=lambda one: (
-                not one.blocking,
-                ORDER.index(one.where),
-            ),
-        )
+    once = {(one.where, one.code, one.message): one for one in findings}
+    urgent = sorted(
+        once.values(), key=lambda one: (not one.blocking, ORDER.index(one.where))
     )
+    return tuple(urgent)
 
 
 def unproven_devices(verdict: Verdict) -> DoctorFindings:
@@ -406,8 +401,9 @@ def _verify(
         )
     except UsageError as error:
         fix = evidence.install_advice(recreate=True)
-        finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
-        return None, [finding]
+        return None, [
+            replace(error.finding, id="F168", fixes=(fix,), where="environment")
+        ]
     more = environment_advice(evidence.venv, "verify", "--verbose")
     failures = []
     for device in verdict.devices:
@@ -419,6 +415,11 @@ def _verify(
                 if "doctor" not in getattr(fix, "arguments", ())
             )
             if fault.where != "machine":
-                message = f"{device.name}: {fault.message}"
-                failures.append(replace(fault, message=message, fixes=fixes or (more,)))
+                failures.append(
+                    replace(
+                        fault,
+                        message=f"{device.name}: {fault.message}",
+                        fixes=fixes or (more,),
+                    )
+                )
     return verdict, failures

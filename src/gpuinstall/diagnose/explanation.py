@@ -94,7 +94,7 @@ def explain_text(
         left = matches = find_matches(load_failures(), conditions)
         if not is_elsewhere:
             left, facts = compare(matches, reading)
-    words = {**(placeholders or {})}
+    words = dict(placeholders or {})
     causes = rank(left)
     if causes:
         words |= library_placeholders(causes[0], conditions, words)
@@ -156,8 +156,8 @@ def _is_elsewhere(conditions: Conditions, reading: LocalReading) -> bool:
     names = " ".join(gpu.label for gpu in machine.gpus).lower()
     if gpus and not any(gpu in names for gpu in gpus):
         return True
-    places = {*known_of(machine), machine.environment.container or ""}
-    return any(map(conditions.hold, _PLACES - places))
+    own = {*known_of(machine), machine.environment.container}
+    return any(map(conditions.hold, _PLACES - own))
 
 
 def _known(conditions: Conditions, reading: LocalReading) -> list[str]:
@@ -170,8 +170,7 @@ def _known(conditions: Conditions, reading: LocalReading) -> list[str]:
     major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
     library = load_libraries().cuda(conditions.placeholders.get("library", ""))
     if major and library:
-        is_same = str(library) == major
-        known.append("same-cuda-major" if is_same else "other-cuda-major")
+        known.append("same-cuda-major" if str(library) == major else "other-cuda-major")
     return known
 
 

@@ -46,6 +46,8 @@ class FoundCauses(NamedTuple):
     """The failures that the fact neither confirms nor refutes."""
 
 
+UNKNOWN = FoundCauses()
+"""The facts of a machine that neither confirm nor refute a failure."""
 Predicate = Callable[[LocalReading], FoundCauses]
 
 
@@ -54,7 +56,7 @@ def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
     for problem in reading.machine.problems:
         if problem.id == failure.id:
             return LocalFact(True, problem.message)
-    facts = _find_predicate(failure.here)(reading) if failure.here else FoundCauses()
+    facts = _find_predicate(failure.here)(reading) if failure.here else UNKNOWN
     if failure.id in facts.causes:
         return LocalFact(True, facts.causes[failure.id])
     is_refuted = facts.refutation and failure.id not in facts.possible
@@ -72,7 +74,7 @@ def driver_silent(reading: LocalReading) -> FoundCauses:
     gpus = reading.gpus_of("nvidia")
     is_partial = machine.blocking or any(gpu.found_via == "pci" for gpu in gpus)
     if not gpus or not driver or not driver.version or is_partial:
-        return FoundCauses()
+        return UNKNOWN
     return FoundCauses(
         refutation=f"driver {driver.version} works on this machine and lists {_names(gpus)}"
     )
@@ -83,7 +85,7 @@ def cuda_refuses(reading: LocalReading) -> FoundCauses:
     problems = reading.machine.problems
     # The probe reports each error of cuInit as a problem.
     if any(one.blocking or one.code == "driver-not-asked" for one in problems):
-        return FoundCauses()
+        return UNKNOWN
     refutation = driver_silent(reading).refutation
     return FoundCauses(
         refutation=refutation and f"CUDA initializes on this machine: {refutation}"
@@ -94,19 +96,19 @@ def gpu_in_container(reading: LocalReading) -> FoundCauses:
     """Refute a missing GPU in a container if this container has one."""
     if reading.machine.environment.container:
         return driver_silent(reading)
-    return FoundCauses()
+    return UNKNOWN
 
 
 def driver_floor(reading: LocalReading) -> FoundCauses:
     """Compare the driver with the CUDA version that torch requires."""
     driver, torch, rules = reading.machine.driver, reading.torch, reading.rules
     if not reading.gpus or not driver or not (driver.version or driver.cuda):
-        return FoundCauses()
+        return UNKNOWN
     build = torch.build if torch and torch.backend != CPU else None
     if build is None:
         rows = rules.catalog.builds_for(reading.machine.os, reading.machine.arch)
         if any(map(rules.find_driver_rejection, rows)):
-            return FoundCauses()
+            return UNKNOWN
         return FoundCauses(
             refutation=f"{rules.driver} on this machine supports every build of PyTorch"
         )
@@ -152,7 +154,7 @@ def code(reading: LocalReading) -> FoundCauses:
     """Compare the architectures in torch's GPU code with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
     if not gpus:
-        return FoundCauses()
+        return UNKNOWN
     if torch is None:
         return _code_of_any_build(reading)
     if torch.backend == CPU:
@@ -161,7 +163,7 @@ def code(reading: LocalReading) -> FoundCauses:
         )
     build = torch.build
     if build is None:
-        return FoundCauses()
+        return UNKNOWN
     without = find_gpus_without_code(reading)
     if not without:
         return FoundCauses(
@@ -212,7 +214,7 @@ def _since(first: tuple[int, int], entry: str = "") -> Predicate:
         gpus = reading.gpus_of("nvidia")
         chips = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
         if not gpus or len(chips) < len(gpus):
-            return FoundCauses()
+            return UNKNOWN
         oldest = gpus[chips.index(min(chips))]
         message = f"{oldest.label} on this machine is {oldest.code_name}"
         if min(chips) >= first:
@@ -226,13 +228,12 @@ def idle(reading: LocalReading) -> FoundCauses:
     """Report GPUs that a torch for the CPU or another vendor cannot use."""
     torch = reading.torch
     if torch is None:
-        return FoundCauses()
+        return UNKNOWN
     if torch.backend != CPU and reading.gpus:
-        message = (
-            f"the installed torch {torch.version} is a build for {_names(reading.gpus)}: "
+        return FoundCauses(
+            refutation=f"the installed torch {torch.version} is a build for {_names(reading.gpus)}: "
             "the error comes from another environment"
         )
-        return FoundCauses(refutation=message)
     causes = {}
     refutation = ""
     if torch.backend != CPU:
@@ -258,7 +259,7 @@ def companions(reading: LocalReading) -> FoundCauses:
     installed = [one for one in reading.packages if one.name in COMPANION_FAULTS]
     torch = reading.torch or reading.by_name.get("torch")
     if torch is None or not installed:
-        return FoundCauses()
+        return UNKNOWN
     causes = {}
     own = find_labeled_backend(torch.version)
     for package in installed:
@@ -268,8 +269,9 @@ def companions(reading: LocalReading) -> FoundCauses:
             causes[COMPANION_FAULTS[package.name]] = (
                 f"{package.name} {labeled} is a {backend} build, and torch {torch.version} is a {own} build"
             )
-    versions = {"torch": torch.version}
-    unmet = find_unmet_requirements(installed, versions, reading.markers)
+    unmet = find_unmet_requirements(
+        installed, {"torch": torch.version}, reading.markers
+    )
     for package, requirement, version in unmet:
         # Compare only the required version of torch.
         if version:
@@ -287,7 +289,7 @@ def mig(reading: LocalReading) -> FoundCauses:
     """Refute MIG faults if no GPU is in MIG mode."""
     gpus = reading.gpus_of("nvidia")
     if not gpus or any(gpu.mig for gpu in gpus):
-        return FoundCauses()
+        return UNKNOWN
     return FoundCauses(refutation="no GPU on this machine is in MIG mode")
 
 
@@ -297,7 +299,7 @@ def _of_vendor(vendor: str) -> Predicate:
     def predicate(reading: LocalReading) -> FoundCauses:
         gpus = reading.machine.gpus
         if not gpus or reading.gpus_of(vendor):
-            return FoundCauses()
+            return UNKNOWN
         return FoundCauses(refutation=f"the GPU of this machine is {_names([*gpus])}")
 
     return predicate
@@ -309,9 +311,10 @@ def _of_platform(name: str) -> Predicate:
     def predicate(reading: LocalReading) -> FoundCauses:
         machine = reading.machine
         if name in known_of(machine):
-            return FoundCauses()
-        system = machine.distribution or machine.os
-        return FoundCauses(refutation=f"this machine runs {system}")
+            return UNKNOWN
+        return FoundCauses(
+            refutation=f"this machine runs {machine.distribution or machine.os}"
+        )
 
     return predicate
 

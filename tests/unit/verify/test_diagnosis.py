@@ -108,7 +108,7 @@ def test_missing_torch_is_reported():
     check = failed("import", text, context=proof(version=None))
     assert check.id is None
     assert check.message == "torch is not installed in this environment"
-    assert [*map(str, check.fixes)] == ["gpuinstall install"]
+    assert [*map(str, check.fixes)] == ["gpuinstall install --reinstall-package torch"]
 
 
 def test_wrong_torch_build_suggests_gpuinstall_install():

@@ -150,9 +150,9 @@ def causes_of(
     """
     context = conditions.fix_context(machine)
     words = placeholders or {}
-    python = conditions.placeholders.get("python", words.get("python"))
+    python = words.get("python")
     # The text is about another environment.
-    if python != words.get("python"):
+    if conditions.placeholders.get("python", python) != python:
         words = {name: words[name] for name in words.keys() - _OF_ENVIRONMENT}
     causes = []
     for match in matches:
@@ -161,16 +161,16 @@ def causes_of(
         # Prefer placeholders from the lines that show the failure.
         closest = Conditions(match.evidence).placeholders_of(True)
         known = context.knowing(**closest).knowing(**words)
-        commands = fix(failure.id, known)
-        cause = RecognizedCause(
-            failure.id,
-            failure.title,
-            conditions.why(failure),
-            certainty="certain" if is_certain else "possible",
-            evidence=match.evidence,
-            fix=conditions.for_program(commands),
+        causes.append(
+            RecognizedCause(
+                failure.id,
+                failure.title,
+                conditions.why(failure),
+                certainty="certain" if is_certain else "possible",
+                evidence=match.evidence,
+                fix=conditions.for_program(fix(failure.id, known)),
+            )
         )
-        causes.append(cause)
     return tuple(causes)
 
 
@@ -235,8 +235,7 @@ class Conditions:
     def confirm(self, match: Match) -> bool:
         """Return whether a sign is reliable and has no counterevidence."""
         about = match.failure.about
-        named = _NAMED.findall(match.evidence.lower())
-        if about and not all(map(about.search, named)):
+        if about and not all(map(about.search, _NAMED.findall(match.evidence.lower()))):
             return False
         is_of_nvidia = match.failure.group in _OF_NVIDIA
         is_of_other = any(map(self.hold, OTHER_VENDORS))
@@ -244,9 +243,9 @@ class Conditions:
             return False
         last = match.line + match.evidence.count("\n")
         # A later error may have another cause.
-        errors = self.transcript.messages.passages(ERROR)
-        is_last = all(error.line <= last for error in errors)
-        return is_last and match.weight >= RELIABLE
+        return match.weight >= RELIABLE and all(
+            error.line <= last for error in self.transcript.messages.passages(ERROR)
+        )
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Create the context that selects fixes, from the text or machine."""
@@ -258,12 +257,14 @@ class Conditions:
         if any(map(self.hold, (*ORIGINS, "distribution", "native-linux"))):
             context = replace(context, keys=self._keys_told(machine))
         context = replace(
-            context, is_about=self._is_about, is_legacy=self.hold("legacy-gpu")
+            context,
+            is_about=self._is_about,
+            is_legacy=self.hold("legacy-gpu"),
+            is_for_torch=not self.is_of_another_program,
         )
-        if self.is_of_another_program:
+        if not context.is_for_torch:
             # Without torch, no version determines the toolkit.
             context = context.knowing(cuda="12.9", toolkit="12-9")
-            context = replace(context, is_for_torch=False)
         return context.knowing(**self.placeholders)
 
     def _is_about(self, key: str) -> bool:
@@ -298,8 +299,8 @@ class Conditions:
         """Return the commands, or another step if the program lacks torch."""
         if commands or not self.is_of_another_program:
             return commands
-        program = self.placeholders.get("program", "the program")
-        return (_ANOTHER_BUILD.format(program=program),)
+        values = {"program": "the program", **self.placeholders}
+        return (_ANOTHER_BUILD.format_map(values),)
 
     def why(self, failure: table.Failure) -> str:
         """Return the description of a cause, with versions from the text."""

@@ -249,6 +249,33 @@ def test_table_excludes_releases_after_the_limit(folder, session, monkeypatch):
     assert answer.versions["libcudf-cu12"] == "23.12"
 
 
+def test_declared_cuda_excludes_releases_after_the_limit(
+    folder, libraries, session, monkeypatch
+):
+    library = libraries[WITHOUT_GPU_CODE]
+    for version in ["12.9", *(f"13.{minor}" for minor in range(14))]:
+        make_release(folder, "cuda-bindings", version, "numpy", driver=library)
+    publish(folder, "numpy", "2")
+    publish(folder, "binder", "1", "cuda-bindings")
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", -1)
+
+    answer = resolve("binder", session)
+
+    assert answer.versions["cuda-bindings"] == "12.9"
+
+
+def test_linked_cuda_is_read_after_the_code_limit(
+    folder, libraries, session, monkeypatch
+):
+    make_history(folder, libraries, "tabled", [RUNS, NEWER_CUDA])
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.CODE_LIMIT_OF_LOCK", -1)
+
+    answer = resolve("tabled", session)
+
+    assert answer.versions["tabled"] == "1"
+    assert warnings_of(answer, "tabled 1 may lack code for V100 (sm_70)")
+
+
 def test_pure_wheels_are_listed_after_the_limit(folder, session, monkeypatch):
     publish(folder, "scripts", "1", "torch")
     monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", -1)

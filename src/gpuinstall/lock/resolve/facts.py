@@ -70,6 +70,12 @@ class Fact(Value):
         """Whether the release is incompatible with every build."""
         return self.builds == frozenset()
 
+    @property
+    def is_about_code(self) -> bool:
+        """Whether GPU code that was read excludes the release."""
+        has_code = self.found is not None and bool(self.found.row.codes)
+        return bool(self.code and (self.unread or has_code))
+
     def rejects(self, build: str) -> bool:
         """Return whether the release is incompatible with a torch build."""
         return self.builds is not None and build not in self.builds
@@ -215,12 +221,14 @@ class Facts(Value):
 
     def format_unread_releases(self, package: str, above: Version | None = None) -> str:
         """Return how many releases were not inspected, with a reason."""
+        facts = [*self.find_package_facts(package)]
+        # A part that lacks the same code as a whole release is enough.
+        if any(fact.is_about_code and not fact.unread for fact in facts):
+            facts = [fact for fact in facts if not fact.code]
         facts = [
             fact
-            for fact in self.find_package_facts(package)
-            if fact.unread
-            and not fact.code
-            and (above is None or Version(fact.version) > above)
+            for fact in facts
+            if fact.unread and (above is None or Version(fact.version) > above)
         ]
         if not facts:
             return ""

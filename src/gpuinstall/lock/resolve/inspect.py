@@ -233,7 +233,7 @@ def _create_unread_fact(found: Compatibility, reading: Reading) -> Fact | None:
     codes = [
         fact.code
         for fact in reading.known.find_package_facts(found.wheel.package)
-        if fact.code and (fact.unread or (fact.found and fact.found.row.codes))
+        if fact.is_about_code
     ]
     if len(codes) < ENOUGH or not reading.is_unread(found):
         return None
@@ -341,7 +341,8 @@ def _exclude_placeholders(answer: Answer, lane: Lane) -> Iterator[Fact]:
     """
     for package, latest in lane.newest_releases().items():
         wheels = [one for one in answer.wheels if one.package == package]
-        if not latest or not wheels or not wheels[0].is_pure:
+        is_kept = package in lane.question.preferences
+        if is_kept or not latest or not wheels or not wheels[0].is_pure:
             continue
         wheel, newest = wheels[0], lane.find_releases(package).get(latest)
         older, newer = map(lane.read_metadata_requirements, (wheel, newest))
@@ -381,11 +382,12 @@ class OlderReleases:
             self.builds = frozenset(reading.lane.builds)
         self.compiled = find_compiled_release(rejected, reading.lane)
         self.deepest = reading.max_depth(rejected.wheel)
-        self.is_declared = rejected.row.declared_cuda is not None
-        """Whether METADATA or the catalog may reject an unread release."""
-        known = reading.known.find_package_facts(fact.package)
+        known = [*reading.known.find_package_facts(fact.package), fact]
+        self.is_about_code = any(one.is_about_code for one in known)
+        """Whether the GPU code of a release excludes it."""
         self.causes = Counter(one.code for one in known if one.code)
-        self.causes[fact.code or self._find_code(rejected)] += 1
+        if not fact.code:
+            self.causes[self._find_code(rejected)] += 1
 
     def find_facts(self, *, is_optional: bool = False) -> list[Fact]:
         """Return facts about older releases, down to the first that runs.
@@ -398,17 +400,19 @@ class OlderReleases:
         last, following, stride, runs = -1, 0, 1, False
         wheels = self._find_candidates(is_optional=is_optional)
         for place, wheel in enumerate(wheels):
-            if place < following or not self._may_inspect:
+            if place < following:
                 facts[wheel] = self._skip(wheel)
                 continue
-            facts[wheel], cause = self._inspect(wheel)
+            fact, cause = self._inspect(wheel)
+            facts[wheel] = fact
+            self.is_about_code |= fact is not None and fact.is_about_code
             runs = not cause
             if runs:
                 self._try_skipped(wheels[last + 1 : place], facts)
                 break
             last = place
             self.causes[cause] += 1
-            if self.causes[cause] >= REJECTIONS and cause != _UNREAD:
+            if self.causes[cause] >= REJECTIONS:
                 stride *= 2
             # The oldest release is always tried.
             rest = (len(wheels) - place) // 2
@@ -425,21 +429,11 @@ class OlderReleases:
         self, skipped: Sequence[Wheel], facts: dict[Wheel, Fact | None]
     ) -> None:
         """Bisect the releases that were skipped before one that runs."""
-        while skipped and self._may_inspect:
+        while skipped:
             middle = len(skipped) // 2
             wheel = skipped[middle]
             facts[wheel], cause = self._inspect(wheel)
             skipped = skipped[middle + 1 :] if cause else skipped[:middle]
-
-    @property
-    def _is_limit_reached(self) -> bool:
-        is_limit_reached = self.reading.lane.reader.is_limit_reached
-        return is_limit_reached and self.deepest > Depth.METADATA
-
-    @property
-    def _may_inspect(self) -> bool:
-        # METADATA of a package with a declared CUDA does not count.
-        return self.is_declared or not self._is_limit_reached
 
     def _skip(self, wheel: Wheel) -> Fact:
         """Return the fact that a release was not tried."""
@@ -487,9 +481,10 @@ class OlderReleases:
             skipped = _create_skipped_fact(wheel, f"it {why.message}", why.code)
             return skipped, why.code
         row, _, warning = found.verdicts[self.torch]
-        # The catalog has facts about some packages that their files lack.
-        is_known = row.codes or row.package in load_members().stated
-        is_known = is_known or found.is_settled
+        is_stated = row.package in load_members().stated
+        # If no code excludes a release, a kernel decides after the limit.
+        is_decided_later = row.depth == Depth.TABLES and not self.is_about_code
+        is_known = is_stated or is_decided_later or row.codes or found.is_settled
         is_whole = row.is_whole and row.depth > Depth.METADATA
         if not is_whole and (warning or not is_known):
             skipped = _create_skipped_fact(wheel, "it was inspected only in part")
@@ -499,12 +494,12 @@ class OlderReleases:
 
     def _read(self, wheel: Wheel) -> Compatibility:
         """Read a wheel until it is certain enough whether it runs."""
-        may_read_rest = self.reading.lane.reader.may_read_rest
-        deepest = Depth.METADATA if self._is_limit_reached else self.deepest
+        reader = self.reading.lane.reader
+        deepest = min(self.deepest, reader.deepest)
         with closing(self.reading.read(wheel, deepest, self.builds)) as steps:
             for found in steps:
                 if found.row.depth == Depth.PART and (
-                    self._lacks_code(found) or not may_read_rest(found.row)
+                    self._lacks_code(found) or not reader.may_read_rest(found.row)
                 ):
                     break
         return found

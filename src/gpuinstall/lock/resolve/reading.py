@@ -73,10 +73,10 @@ class Reading(Value):
         furthest = len(scope.answer.versions)
         new.sort(key=lambda wheel: scope.distances.get(wheel.package, furthest))
         new.sort(key=lambda wheel: not scope.is_decisive(wheel.package))
-        is_limited = lane.reader.is_limit_reached
+        limit = lane.reader.deepest
 
         def begin(wheel: Wheel) -> tuple[Steps, Compatibility | None]:
-            steps = self._inspect(wheel, is_limited=is_limited)
+            steps = self._inspect(wheel, limit)
             # Dependencies are read within what remains of the limits.
             first = Depth.PART if scope.is_decisive(wheel.package) else Depth.TABLES
             return steps, self._advance(wheel, steps, until=first)
@@ -123,12 +123,12 @@ class Reading(Value):
             return None
         return found
 
-    def _inspect(self, wheel: Wheel, *, is_limited: bool) -> Steps:
+    def _inspect(self, wheel: Wheel, limit: Depth) -> Steps:
         """Yield the compatibility of a wheel, unless it is not inspected.
 
         Args:
             wheel: The wheel.
-            is_limited: Whether a read limit of the lock is reached.
+            limit: The depth that the limits of the lock allow.
         """
         members, reader = load_members(), self.lane.reader
         if members.for_cpu_alone.fullmatch(wheel.package):
@@ -146,11 +146,10 @@ class Reading(Value):
             is_pure and not reader.may_have_code(wheel)
         ):
             return
-        if is_limited:
-            # The list of files of a pure wheel is short.
-            least = Depth.TABLES if is_pure else Depth.METADATA
-            deepest = min(deepest, max(reader.find_read_depth(wheel.url), least))
-        yield from self.read(wheel, deepest)
+        # The list of files of a pure wheel is short.
+        least = Depth.TABLES if is_pure else limit
+        least = max(reader.find_read_depth(wheel.url), least, limit)
+        yield from self.read(wheel, min(deepest, least))
 
     def read(
         self, wheel: Wheel, deepest: Depth, builds: frozenset[str] = frozenset()

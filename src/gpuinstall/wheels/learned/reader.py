@@ -99,10 +99,12 @@ class Reader(Value):
         return self.bytes_read - self._count_bytes(Depth.TABLES)
 
     @property
-    def is_limit_reached(self) -> bool:
-        """Whether a read limit of the lock is reached."""
+    def deepest(self) -> Depth:
+        """The depth to which the limits of the lock allow reading."""
+        if self.bytes_read > LOCK_LIMIT:
+            return Depth.METADATA
         is_of_code = self.code_bytes_read > CODE_LIMIT_OF_LOCK
-        return is_of_code or self.bytes_read > LOCK_LIMIT
+        return Depth.TABLES if is_of_code else Depth.WHOLE
 
     def may_read_rest(self, row: WheelRow) -> bool:
         """Return whether the limits of the lock allow reading the rest."""

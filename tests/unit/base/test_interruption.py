@@ -46,7 +46,7 @@ def test_termination_signals_raise_keyboard_interrupt(name):
 LATER = {
     "gpuinstall.cli.main": "",
     "click": "",
-    "gpuinstall.cli.machine": "\nerror: interrupted\n",
+    "gpuinstall.cli.machine": "error: interrupted\n",
 }
 """The module loaded after the handlers, and the message of an interrupt."""
 LOADING = """

@@ -540,7 +540,8 @@ def format_toolkits(row: WheelRow, *toolkits: Toolkit) -> str:
     majors = [major for major, _ in filter(None, toolkits or (row.toolkit,))]
     names = f"CUDA {' and '.join(map(str, majors))}"
     if not row.witness or len(toolkits) > 1:
-        return f"it is for {names}"
+        is_stated = row.package in load_members().stated
+        return f"{'its documentation requires' if is_stated else 'it is for'} {names}"
     runtimes = [name for name in row.needs if name.startswith(RUNTIME)]
     # Another library than the witness may need the other libraries.
     if runtimes and load_libraries().cuda(runtimes[0]) in majors:

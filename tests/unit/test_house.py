@@ -356,8 +356,11 @@ PAGE_READERS |= {"read_live_catalog", "list_files", "read_listing"}
         ({"Inspector"}, {"lane", "extensions"}),
         ({"make_reader"}, {"lane", "extensions", "live_builds"}),
         ({"readings", "library_names"}, {"reading", "extensions"}),
-        # pages
-        (PAGE_READERS, {"pages", "lane", "live_builds", "extensions", "members"}),
+        # pages; locks reports the hosts of an index after a refusal
+        (
+            PAGE_READERS,
+            {"pages", "lane", "live_builds", "extensions", "members", "locks"},
+        ),
     ],
 )
 def test_resolver_walls_are_not_crossed(functions, places):

@@ -27,8 +27,10 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import parse_public_version, version_key
+from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.lock import (
     Lock,
+    LockedFile,
     list_locked_files,
 )
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
@@ -82,9 +84,10 @@ from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.values import HELD_BACK
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
-from gpuinstall.sources.web import ALL_PACKAGES
+from gpuinstall.sources.web import ALL_PACKAGES, Page
 
 Resolutions = list[Resolution]
 
@@ -165,6 +168,9 @@ def _resolve_with_live_builds(
     outcome = _resolve_first(live, pythons, with_usual) or outcome
     if not isinstance(outcome, Conflict):
         return outcome
+    addresses = session.find_listed_sources().addresses
+    files = _find_listed_files(live, addresses, session.find_page_if_reachable)
+    report_linked_hosts(files, addresses, session.client, session.reporter)
     from gpuinstall.lock.resolve import relax
 
     if not live[0].request.relax:
@@ -393,6 +399,17 @@ def _check_locked_torch(
             error.evidence = f"{lock.name} has torch from {join_names(files)}"
             error.fixes = (FIND_LINKS, *error.fixes)
         raise error
+
+
+def _find_listed_files(
+    requests: Requests, addresses: Addresses, find_page: Callable[[str], Page | None]
+) -> Iterator[LockedFile]:
+    """Yield the files of requested packages if a folder selects an index."""
+    if addresses.folder_sources:
+        for one in chain.from_iterable(each.request.requirements for each in requests):
+            page = None if one.url else find_page(one.name)
+            for file in parse_files(page) if page else ():
+                yield LockedFile(one.name, file.url)
 
 
 def _check_buildable(

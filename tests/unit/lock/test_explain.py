@@ -174,6 +174,20 @@ def test_answer_is_explained_by_facts_alone(found, sentences):
     assert list_sentences(found) == sentences
 
 
+def test_added_torch_is_reported_if_nothing_requires_it():
+    versions = {"cupy-cuda12x": "14.0"}
+    found = find_answer(["cupy-cuda12x"], versions, {})
+    requiring = find_answer(
+        ["cupy-cuda12x"], versions, {"cupy-cuda12x 14.0": ["torch"]}
+    )
+    without_packages = find_answer([], {}, {})
+
+    note = "torch is added, although no requested package requires it"
+    assert explain_build(found).held_back == (note,)
+    assert explain_build(requiring).held_back == ()
+    assert explain_build(without_packages).held_back == ()
+
+
 def test_unlisted_package_is_explained_without_virtual_packages():
     statement = "painter depends on torchcodec"
     error = InstallationError("family-unlisted", "torchcodec is unlisted", why=OWN)

@@ -72,12 +72,9 @@ def explain_build(found: Found) -> ProgramConstraints:
             fact = find_rejecting_fact([version], found.facts_here)
             conflict = "the other packages require a different build"
             unserved[build.backend.tag] = fact.explain(version) if fact else conflict
-    return ProgramConstraints(
-        chosen,
-        explain_torch(found),
-        unserved,
-        tuple(one.message for one in explain_older(found) if not is_warning(one)),
-    )
+    older = [one.message for one in explain_older(found) if not is_warning(one)]
+    notes = (*older, *_explain_added_torch(found))
+    return ProgramConstraints(chosen, explain_torch(found), unserved, notes)
 
 
 def is_warning(reason: Reason) -> bool:
@@ -142,6 +139,15 @@ def find_rejecting_fact(torches: Sequence[str], facts: Iterable[Fact]) -> Fact |
     if not torches:
         return None
     return next((one for one in facts if all(map(one.rejects, torches))), None)
+
+
+def _explain_added_torch(found: Found) -> Iterator[str]:
+    """Yield a note if torch is added to packages that do not require it."""
+    question, versions = found.question, found.answer.versions.items()
+    if question.programs and is_torch_added(question, found.known.log, versions):
+        is_locked = question.lock_request.request.preferred
+        without = "; uv sync installs the project without it" if is_locked else ""
+        yield f"torch is added, although no requested package requires it{without}"
 
 
 # Older releases.
@@ -337,14 +343,6 @@ def _explain_additions(found: Found) -> Iterator[Reason]:
             libraries = " and ".join(fact.requires)
             added = f"added {libraries}, which contains the library"
             yield Reason("library-added", f"{fact.why}; {added}")
-    if found.question.lock_request.request.preferred and is_torch_added(
-        found.question, found.known.log, found.answer.versions.items()
-    ):
-        yield Reason(
-            TORCH_ADDED,
-            "torch is added, although no package of the project requires it; "
-            "uv sync installs the project without it",
-        )
     for package, version, extra in sorted(found.answer.missing_extras):
         if package in found.question.requested:
             name = f"{package} {version}".strip()

@@ -34,7 +34,12 @@ from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import find_locks
-from gpuinstall.lock.request.pyproject import PartContents, ProjectFile, check_project
+from gpuinstall.lock.request.pyproject import (
+    PartContents,
+    ProjectFile,
+    add_marker,
+    check_project,
+)
 from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
@@ -414,6 +419,32 @@ def read_whole_project(
         return project.locate(required, *parts)
 
 
+def _locate_requirements(
+    written: Iterable[Requirement], project: ProjectFile, *parts: Part
+) -> RequirementsFile:
+    """Return requirements with their sources.
+
+    As with uv, the requirements of a project replace it if it is no package.
+    """
+    listed = project.locate(written, *parts)
+    requirements = []
+    others = RequirementsFile()
+    for one in listed.requirements:
+        member = project.find_virtual_project(one)
+        if member is None:
+            requirements.append(one)
+            continue
+        extras = [Part("extra", name) for name in one.extras if name in member.extras]
+        required = [
+            *member.dependencies(),
+            *chain.from_iterable(map(member.requirements, extras)),
+        ]
+        nested = _relocate_requirements(required, member, *extras)
+        marked = [add_marker(each, one.marker) for each in nested.requirements]
+        others |= replace(nested, requirements=tuple(marked))
+    return replace(listed, requirements=tuple(requirements)) | others
+
+
 def _relocate_requirements(
     written: Iterable[Requirement], project: ProjectFile, *parts: Part
 ) -> RequirementsFile:
@@ -424,7 +455,7 @@ def _relocate_requirements(
         project: The pyproject.toml that contains them.
         parts: The extras and groups that contain them.
     """
-    listed = project.locate(written, *parts)
+    listed = _locate_requirements(written, project, *parts)
     path = project.path
     folder = path.absolute().parent
     if folder == Path.cwd():  # these settings of uv are read as configuration
@@ -479,7 +510,8 @@ def declare_project(
         decided = [one.part for one in chain(*alternatives)]
         others = [one for one in project.parts if one not in {*parts, *decided}]
         omitted = project.find_family_parts(others)
-        listed = project.locate(written, *parts) | _read_members(project)
+        listed = _locate_requirements(written, project, *parts)
+        listed |= _read_members(project)
     return Declaration(
         listed=listed,
         project_file=PROJECT if project.is_package else "",

@@ -7,12 +7,13 @@ import re
 from collections import defaultdict
 from functools import cache, cached_property
 from itertools import chain, starmap
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_count
+from gpuinstall.base.files import check_count, expand_home, real_path
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
@@ -97,6 +98,9 @@ class ProjectFile(Value):
     path: Path = Path(PROJECT)
     no_sources: Collection[str] = ()
     """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
+
+    enclosing: tuple[Path, ...] = ()
+    """The files of the projects that this project replaces."""
 
     @classmethod
     def read(
@@ -314,6 +318,28 @@ class ProjectFile(Value):
                 found.append(contents)
         return tuple(found)
 
+    def find_virtual_project(self, requirement: Requirement) -> ProjectFile | None:
+        """Return the project of a source if it is no package, or None.
+
+        A project that is being replaced has no further requirements.
+        """
+        path = self.path.parent / expand_home(requirement.path or "") / PROJECT
+        if not requirement.path or not isfile(path):
+            return None
+        known = real_path(path)
+        if known in self.enclosing:
+            return ProjectFile(path=path)
+        member = ProjectFile.read(path, path.parent, self.no_sources)
+        named = [
+            one
+            for one in find_uv_sources(self.uv, self.path, self.parts, ())
+            if one.package == requirement.name and one.location
+        ]
+        is_virtual = member.uv.get("package") is False
+        if named and (is_virtual or any(one.is_virtual for one in named)):
+            return replace(member, enclosing=(*self.enclosing, known))
+        return None
+
     def locate(self, written: Iterable[Requirement], *parts: Part) -> RequirementsFile:
         """Return distinct requirements with their sources in the same file.
 
@@ -447,6 +473,15 @@ def _check_names(names: Iterable[str]) -> None:
         if normalized in seen:
             raise ValueError(f"{name} is defined twice")
         seen.add(normalized)
+
+
+def add_marker(requirement: Requirement, marker: object) -> Requirement:
+    """Return a requirement that applies only if a marker is true, too."""
+    if not marker:
+        return requirement
+    joined = join_markers(str(marker), str(requirement.marker or ""))
+    text = _add_marker(str(replace(requirement, marker=None)), joined)
+    return parse_requirement(text, requirement.origin)
 
 
 def join_markers(*markers: str) -> str:

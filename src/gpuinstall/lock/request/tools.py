@@ -65,6 +65,8 @@ class NamedSource(Value):
     """The URL of the index. Empty: the file defines no such index."""
     marker: str = ""
     is_editable: bool = False
+    is_virtual: bool = False
+    """Whether only the requirements of the project are installed."""
 
 
 POETRY_FILE = "poetry.toml"
@@ -254,13 +256,13 @@ def find_uv_sources(
                 path = workspace.root / expand_home(row["path"])
                 location = quote_path(os.path.relpath(path, folder))
             index, entry = indexes.get(row.get("index"), ("", {}))
-            is_page = entry.get("format") == "flat"
             yield NamedSource(
                 package,
                 location,
-                index if is_family or not is_page else "",
+                index if is_family or entry.get("format") != "flat" else "",
                 row.get("marker", ""),
                 is_member or bool(row.get("editable")),
+                row.get("package") is False,
             )
 
 

@@ -419,7 +419,7 @@ def explain_build_failure(message: str) -> InstallationError | None:
     if known and known.fix:
         hint = known.fix
     if known and known.id == "F73":
-        hint = make_command(COMPILE, place or name, note=COMPILE_NOTE)
+        hint = make_command(COMPILE, place or package, note=COMPILE_NOTE)
     if "wheel_stub" in evidence:
         why = "its sdist downloads a wheel from NVIDIA's index, which has none for this machine or is unreachable"
         hint = f"Omit {name} and the packages that require it, or lock for Linux or Windows"

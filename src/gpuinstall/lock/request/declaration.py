@@ -434,12 +434,20 @@ def _locate_requirements(
         if member is None:
             requirements.append(one)
             continue
-        extras = [Part("extra", name) for name in one.extras if name in member.extras]
-        required = [
-            *member.dependencies(),
-            *chain.from_iterable(map(member.requirements, extras)),
-        ]
-        nested = _relocate_requirements(required, member, *extras)
+        place = member.path.absolute().parent
+        is_outside = not is_inside(place, project.path.absolute().parent)
+        with (
+            hide_linked_text(place, is_outside=is_outside),
+            convert_content_errors(member.path),
+        ):
+            extras = [
+                Part("extra", name) for name in one.extras if name in member.extras
+            ]
+            required = [
+                *member.dependencies(),
+                *chain.from_iterable(map(member.requirements, extras)),
+            ]
+            nested = _relocate_requirements(required, member, *extras)
         marked = [add_marker(each, one.marker) for each in nested.requirements]
         others |= replace(nested, requirements=tuple(marked))
     return replace(listed, requirements=tuple(requirements)) | others

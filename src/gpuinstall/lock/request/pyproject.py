@@ -329,7 +329,10 @@ class ProjectFile(Value):
         known = real_path(path)
         if known in self.enclosing:
             return ProjectFile(path=path)
-        member = ProjectFile.read(path, path.parent, self.no_sources)
+        try:
+            member = ProjectFile.read(path, path.parent, self.no_sources)
+        except (ValueError, UsageError):
+            return None  # the readers of all projects report it
         named = [
             one
             for one in find_uv_sources(self.uv, self.path, self.parts, ())

@@ -67,7 +67,9 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
         if not explanation.causes and not explanation.refuted:
             screen.print_line("gpuinstall does not recognize a failure in this text.")
             usage = f"{_USAGE}, to pass its whole output"
-            screen.print_rows([("do", usage)], LABEL_WIDTH)
+            # A file or the standard input would have the same text again.
+            is_argument = document == " ".join(text)
+            screen.print_rows([("do", usage if is_argument else None)], LABEL_WIDTH)
         _show_ruled_out_causes(screen, explanation)
         torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
         here = f"{torch} in {reading.venv.name} · {format_machine(reading.machine)}"

@@ -227,6 +227,7 @@ LOOKALIKES = {
 } | {
     "libuv": "use_libuv was requested but PyTorch was built without libuv support",
     "two-openmp": "OMP: Error #15: Initializing libiomp5md.dll, but found libomp",
+    "weights-only": "_pickle.UnpicklingError: Weights only load failed.",
 }
 
 

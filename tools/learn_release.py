@@ -199,7 +199,7 @@ def find_additions(
         is_empty = not row.architectures and build.backend.kind != "xpu"
         if is_empty or (build.name, build.platform) in known:
             continue
-        days.add(row.day)
+        days.add(row.learned[:10])
         builds[row.version, row.backend].append(row)
         if build.torch not in catalog.releases:
             releases[row.version].append(row)
@@ -259,7 +259,7 @@ def _release(
     default = [f'{_platform(row)} = "{row.backend}"' for row in rows if not row.source]
     facts = {
         "torch": f'"{torch}"',
-        "released": f'"{min(row.day for row in rows)}"',
+        "released": f'"{min(row.learned[:10] for row in rows)}"',
         "requires_python": f'">={versions[0]}"',
         "pythons": f'{{ any = "{" ".join(versions)}" }}',
         "default": f"{{ {', '.join(default)} }}" if default else "{}",
@@ -272,7 +272,7 @@ def _release(
         facts[package] = f'"{" ".join(versions)}"'
     if tritons:
         facts["triton"] = f'"{tritons[0]}"'
-    facts["evidence"] = f'"{_evidence(rows[0].day)}"'
+    facts["evidence"] = f'"{_evidence(rows[0].learned[:10])}"'
     return _table_row([f"{key} = {value}" for key, value in facts.items()])
 
 
@@ -308,7 +308,7 @@ def _build(
         numbers = " ".join(row.architectures)
         numbers = numbers.replace("sm_", "").replace("compute_", "+")
         entries.append(
-            f'{_platform(row)} = ["{numbers}", "high", "{_evidence(row.day)}"]'
+            f'{_platform(row)} = ["{numbers}", "high", "{_evidence(row.learned[:10])}"]'
         )
     return _table_row(entries)
 

@@ -249,8 +249,7 @@ class Companion(Value):
 
     def is_known_to_be_listed(self, build: Build) -> bool:
         """Return whether an index is known to list the wheels for a build."""
-        unverified = self.unverified.get(build.platform, ())
-        return build.backend not in unverified
+        return build.backend not in self.unverified.get(build.platform, ())
 
     def has_wheel(self, python: str) -> bool:
         """Return whether the companion has a wheel for the Python ``X.Y``."""
@@ -361,9 +360,9 @@ class Catalog(Value, eq=False):
 
     def is_tied(self, name: str) -> bool:
         """Return whether a package depends on the build of torch."""
-        if name in self.family:
-            return True
-        return any(matches(name, pattern) for pattern in self.tied)
+        return name in self.family or any(
+            matches(name, pattern) for pattern in self.tied
+        )
 
     def builds_for(
         self,

@@ -110,9 +110,10 @@ def check_links(
             fault.name in names
             or any(isfile(folder / fault.name) for folder in folders)
         )
-        if is_present or load_members().is_optional_variant(
-            library.package, library.path
-        ):
+        members = load_members()
+        is_optional = members.is_optional(library.package, library.path)
+        # A library of bitsandbytes is for one CUDA version.
+        if is_present or is_optional or library.package in members.per_cuda:
             continue
         if library.package not in requested:
             reporter.warn(fault.reason.message)

@@ -182,11 +182,12 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
     return GpuVerdict(None, why, is_known and why is None)
 
 
-def reject_windows_only(row: WheelRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
-    """Reject a platform-independent wheel that has only Windows libraries."""
-    if row.system != "windows" or row.platform.startswith("windows"):
+def reject_other_platform(row: WheelRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
+    """Reject a wheel for any platform that has only libraries for another."""
+    if row.system in {None, "any"} or row.platform.startswith(row.system):
         return None
-    message = f"has libraries only for Windows, although {row.file} is for any platform"
+    only = row.system.capitalize()
+    message = f"has libraries only for {only}, although {row.file} is for any platform"
     return Reason("other-platform", message)
 
 
@@ -233,7 +234,7 @@ def reject_old_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-_CERTAIN = (reject_windows_only, reject_old_chip, reject_old_driver)
+_CERTAIN = (reject_other_platform, reject_old_chip, reject_old_driver)
 """Rules that use the name, label, or METADATA, but no libraries."""
 
 
@@ -352,9 +353,7 @@ def find_required_cuda(row: WheelRow) -> int | None:
     major = next(iter(majors), None)
     if not major and not has_own_runtime(row):
         major = row.declared_cuda
-    torch_cuda = Backend.parse(row.backend).version or ""
-    is_for_each = load_members().has_library_per_cuda(row.package)
-    return None if is_for_each and torch_cuda.startswith(f"{major}.") else major
+    return None if row.package in load_members().per_cuda else major
 
 
 def has_own_runtime(row: WheelRow) -> bool:
@@ -364,9 +363,8 @@ def has_own_runtime(row: WheelRow) -> bool:
     completely, METADATA determines whether the wheel uses torch. A wheel that must open
     other CUDA libraries depends on their CUDA version.
     """
-    uses_torch = row.torch.kind != "none"
-    if row.torch.kind == "unknown":
-        uses_torch = row.requires_torch
+    may_use_torch = row.torch.kind == "unknown" and row.requires_torch
+    uses_torch = row.torch.is_linked or may_use_torch
     must_open = row.package in load_members().must_open
     return row.has_runtime and not uses_torch and not must_open
 
@@ -375,16 +373,16 @@ def may_have_own_runtime(row: WheelRow) -> bool:
     """Return whether unread parts of a wheel may contain a CUDA runtime."""
     is_named = find_required_cuda(row) and not _find_shared_cuda_majors(row)
     must_open = row.package in load_members().must_open
-    return bool(is_named) and not must_open and row.torch.kind in {"none", "unknown"}
+    return bool(is_named) and not must_open and not row.torch.is_linked
 
 
 def _find_shared_cuda_majors(row: WheelRow) -> set[int]:
     """Return the CUDA majors of the shared CUDA runtimes that a wheel uses."""
     shared = load_libraries()
-    windows = [name for name in row.opens if name.endswith(".dll")]
-    runtimes = [name for name in row.opens if name.startswith("libcudart.so")]
-    linked = shared.cuda_majors(row.needs)
-    return linked or shared.cuda_majors([*windows, *runtimes])
+    opened = (
+        name for name in row.opens if name.startswith(RUNTIME) or name.endswith(".dll")
+    )
+    return shared.cuda_majors(row.needs) or shared.cuda_majors(opened)
 
 
 def needs_older_cuda(row: WheelRow, build: Build) -> bool:
@@ -425,6 +423,9 @@ def reject_build(
         if is_sharing or not is_apart:
             code = SHARED_FILES if is_sharing else "other-cuda"
             return unusable or Reason(code, f"{begin}: {format_toolkits(row)}")
+    if not _has_library_for(build, row):
+        message = f"{begin}: it has no library for CUDA {build.backend.version}"
+        unusable = unusable or Reason("other-cuda", message)
     if unusable:
         return unusable
     if can_load_with(row.torch, build) is False:
@@ -437,6 +438,20 @@ def reject_build(
         if is_cudnn and cudnn and not load_libraries().is_provided(name, cudnn):
             return Reason(OTHER_LIBRARY, f"{begin}: it is linked to {name}")
     return None
+
+
+def _has_library_for(build: Build, row: WheelRow) -> bool:
+    """Return whether a wheel with a library for each CUDA has a build's."""
+    members = load_members()
+    nearest = members.per_cuda.get(row.package)
+    if nearest is None or row.system is None or build.backend.kind != "cuda":
+        return True
+    names = [*row.unread, *(code.library for code in row.codes)]
+    libraries = members.match_libraries(row.package, names)
+    own = build.backend.tag.removeprefix("cu")
+    if row.version in nearest:
+        own = own[:-1]
+    return any(library["cuda"].startswith(own) for library in libraries)
 
 
 def can_load_with(torch: TorchNeeds, build: Build) -> bool | None:

@@ -263,9 +263,8 @@ def _is_symbol(row: tuple[int, ...]) -> bool:
     """Return whether the fields of a table row are valid for a symbol."""
     name, info, other, section = row
     kind = info & 15
-    if kind not in _TYPES or info >> 4 not in _BINDINGS:
-        return False
-    if other > 3 or name >= _MAX_STRINGS:
+    is_known = kind in _TYPES and info >> 4 in _BINDINGS
+    if not is_known or other > 3 or name >= _MAX_STRINGS:
         return False
     if name == 0 and kind != _OF_SECTION:
         return False

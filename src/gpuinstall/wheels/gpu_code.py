@@ -78,11 +78,12 @@ class Fatbins:
 
         Machine code for a single architecture is sorted by it in cuTENSOR 2.8.
         """
-        several = 0
-        for names, count in self._counts.items():
-            if sum(name.startswith("sm_") for name in names) > 1:
-                several += count
-        return several >= _REPRESENTATIVE
+        several = (
+            count
+            for names, count in self._counts.items()
+            if sum(name.startswith("sm_") for name in names) > 1
+        )
+        return sum(several) >= _REPRESENTATIVE
 
     def read(self, *, whole: bool) -> FatbinCode:
         """Return the GPU code in most of a library's fatbin containers.

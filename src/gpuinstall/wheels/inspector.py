@@ -5,13 +5,13 @@ The resolver uses an ``Inspector`` as follows::
     if is_required_by_torch(wheel, requirements_of_torch):
         return None                                 # compatible, and never read
     inspector = Inspector(builds, gpus, environment)
-    found = inspector.inspect(wheel, readings, Context(versions))
+    *_, found = inspector.steps(wheel, readings, Context(versions), Depth.WHOLE)
     found.rejects(build)                            # a Reason, or None
     found.verdicts[build].warning                   # a Reason, or None
     found.adds                                      # packages to require as well
 
 ``readings(build)`` is ``Reader.readings``: it yields METADATA, the tables of the
-libraries, and GPU code. ``steps`` can stop at a depth. An older release is a
+libraries, and GPU code. An older release is a
 candidate only if ``find_missing_code`` returns None. If a version has several files,
 the first for which ``runs_with`` is true is selected.
 """
@@ -81,8 +81,11 @@ def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
 def is_core(package: str) -> bool:
     """Return whether wheels of a package are read, although only required."""
     members = load_members()
-    has_row = members.has_library(package) or package in members.stated
-    return has_row or package in load_extensions().rows
+    return (
+        members.has_library(package)
+        or package in members.stated
+        or package in load_extensions().rows
+    )
 
 
 class Inspector(Value):
@@ -94,26 +97,6 @@ class Inspector(Value):
     environment: Mapping[str, str]
     """The marker values of the target."""
 
-    def inspect(
-        self,
-        wheel: Wheel,
-        readings: Callable[[Build], Generator[WheelRow, None, None]],
-        context: Context,
-    ) -> Compatibility:
-        """Read a wheel until it is certain whether it runs.
-
-        Args:
-            wheel: The wheel.
-            readings: Yields the facts about the wheel for a build, with increasing
-                depth.
-            context: The environment and the relevant builds.
-
-        Raises:
-            InstallationError: The wheel cannot be read.
-        """
-        *_, found = self.steps(wheel, readings, context, Depth.WHOLE)
-        return found
-
     def steps(
         self,
         wheel: Wheel,
@@ -121,8 +104,22 @@ class Inspector(Value):
         context: Context,
         deepest: Depth,
     ) -> Generator[Compatibility, None, None]:
-        """Yield a wheel's compatibility at each depth, for ``inspect``."""
-        is_per_cuda = load_members().has_library_per_cuda(wheel.package)
+        """Read a wheel until it is certain whether it runs.
+
+        Args:
+            wheel: The wheel.
+            readings: Yields the facts about the wheel for a build, with increasing
+                depth.
+            context: The environment and the relevant builds.
+            deepest: The depth at which to stop.
+
+        Yields:
+            The compatibility at each depth.
+
+        Raises:
+            InstallationError: The wheel cannot be read.
+        """
+        is_per_cuda = wheel.package in load_members().per_cuda
         keys = {
             version: build.backend.tag if is_per_cuda else ""
             for version, build in self.builds.items()
@@ -157,7 +154,6 @@ class Inspector(Value):
         context: Context,
     ) -> Compatibility:
         """Compute a wheel's compatibility with each build from its facts."""
-        versions = context.versions
         of_gpus = {build: assess_gpus(row, self.gpus) for build, row in rows.items()}
         verdicts = {}
         for build, one in of_gpus.items():
@@ -165,7 +161,7 @@ class Inspector(Value):
                 rows[build],
                 one.rejection,
                 self.builds[build],
-                versions=versions,
+                versions=context.versions,
                 environment=self.environment,
             )
             verdicts[build] = BuildVerdict(rows[build], why, one.warning)
@@ -182,7 +178,7 @@ class Inspector(Value):
         )
         if not found.runs_with(self.builds):
             found = allow_other_library(found)
-        opened = find_missing_packages(row, versions)
+        opened = find_missing_packages(row, context.versions)
         if not found.unusable and not found.compatible_builds:
             is_alone = not row.torch.is_linked and "torch" not in requirement_names(
                 required

@@ -90,9 +90,7 @@ class LinkEnvironment(Value):
             if library.package == "torch":
                 needs.update(library.elf.needs)
         majors = load_libraries().cuda_majors(needs)
-        if len(majors) == 1:
-            return majors.pop()
-        return None
+        return majors.pop() if len(majors) == 1 else None
 
     @cached_property
     def requested_names(self) -> set[str]:
@@ -166,11 +164,8 @@ def _find_missing_libraries(
     for name in _find_required_libraries(library, environment):
         if environment.provides(name, library):
             continue
-        if _OF_PYTHON.fullmatch(name):
-            continue
-        if shared.of_the_driver.fullmatch(name):
-            continue
-        yield name
+        if not (_OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name)):
+            yield name
 
 
 def _find_required_libraries(

@@ -51,8 +51,8 @@ class Statement(NamedTuple):
 
     since: Mapping[str, int]
     """The CUDA major by the first version with it, newest version first."""
-    libraries: Annotated[_Pattern, _compile_sonames] | None = None
-    """The required libraries that the package opens by name."""
+    platforms: _Whole = _compile_ascii(".*")
+    """The platforms with GPU code, such as ``linux-x86_64``."""
 
 
 class Family(NamedTuple):
@@ -95,14 +95,16 @@ class Members(Value):
     """The packages without GPU code."""
     stated: Mapping[str, Statement]
     """The CUDA major versions that vendors document, by package."""
+    must_open: Mapping[str, Annotated[_Pattern, _compile_sonames]]
+    """The libraries that packages open by name and require."""
+    per_cuda: Mapping[str, _Specifiers]
+    """The packages with one library for each CUDA version.
+
+    The specified versions load the nearest library of the same CUDA major, others only
+    the library for torch's CUDA version.
+    """
     pairs: tuple[Clash, ...]
     families: tuple[Family, ...]
-
-    @property
-    def must_open(self) -> Mapping[str, _Pattern]:
-        """The libraries that packages open by name and require."""
-        rows = self.stated.items()
-        return {package: row.libraries for package, row in rows if row.libraries}
 
     def find_conflicts(self, versions: Mapping[str, str]) -> Iterator[str]:
         """Yield conflicts between packages that METADATA does not declare."""
@@ -117,10 +119,11 @@ class Members(Value):
                     pairing = f"{name} {version} and {other} {other_version}"
                     yield f"{pairing} conflict: {pair.why}"
 
-    def stated_cuda(self, package: str, version: Version) -> int | None:
+    def stated_cuda(self, package: str, version: Version, platform: str) -> int | None:
         """Return the CUDA major that a package's vendor documents, if any."""
         row = self.stated.get(package)
-        for first, cuda in row.since.items() if row else ():
+        is_for_gpus = row and row.platforms.fullmatch(platform)
+        for first, cuda in row.since.items() if row and is_for_gpus else ():
             if version >= Version(first):
                 return cuda
         return None
@@ -139,15 +142,6 @@ class Members(Value):
     def has_library(self, package: str) -> bool:
         """Return whether the table lists a library for a package."""
         return bool(self._libraries_of(package))
-
-    def has_library_per_cuda(self, package: str) -> bool:
-        """Return whether a package has one library for each CUDA version."""
-        libraries = self._libraries_of(package)
-        return any("cuda" in library.groupindex for library in libraries)
-
-    def is_optional_variant(self, package: str, library: str) -> bool:
-        """Return whether a library is optional or for another CUDA version."""
-        return self.has_library_per_cuda(package) or self.is_optional(package, library)
 
     def is_optional(self, package: str, library: str) -> bool:
         """Return whether a package runs without one of its libraries.

@@ -402,7 +402,7 @@ def read_needs(
     native = filter(_NATIVE.fullmatch, wheel.members)
     by_name = {basename(path): path for path in native}
     deciding = {*libraries}
-    waiting = sorted(deciding, key=lambda path: (-wheel.members[path].file_size, path))
+    waiting = wheel.sort_by_size(deciding)
     # The value is None for a library that was not read or has no valid tables.
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
@@ -469,12 +469,11 @@ def find_external_libraries(
     # The loader uses the SONAME: libcudart.so.11.8.89 is loaded as libcudart.so.11.0.
     own = {_stem_and_major(path) for path in wheel.members}
     own |= {(stem, "") for stem, _ in own}
-    outside = []
-    for library in sorted(libraries):
-        is_own = _stem_and_major(library) in own
-        if not is_own and not of_the_system.fullmatch(library):
-            outside.append(library)
-    return tuple(outside)
+    return tuple(
+        library
+        for library in sorted(libraries)
+        if _stem_and_major(library) not in own and not of_the_system.fullmatch(library)
+    )
 
 
 def library_stem(path: str) -> str:

@@ -109,7 +109,7 @@ class PackageReader:
         # Such a package selects its library at run time.
         self._is_per_torch = has_library_per_torch(wheel.members)
         matches = members.match_libraries(package, wheel.members)
-        self._is_per_cuda = members.has_library_per_cuda(package)
+        self._is_per_cuda = package in members.per_cuda
         if self._is_per_cuda:
             matches = _select_libraries_for_cuda(matches, cuda)
         self._matched = [match[0] for match in matches]
@@ -133,7 +133,7 @@ class PackageReader:
         if self._is_per_cuda:
             needs = Needs(torch=TorchNeeds())
             return self._collect_facts(needs, unread=self._deciding)
-        names = self._sort_by_size(self._matched or self._linked)
+        names = self._wheel.sort_by_size(self._matched or self._linked)
         has_sign = self._has_sign
         is_all = len(names) <= _TRIED or not has_sign
         needs, _ = read_needs(
@@ -148,7 +148,7 @@ class PackageReader:
         """Read the needs and the GPU code of the wheel; raise WheelError."""
         needs, paths = read_needs(self._tables, self._linked, to_the_end=whole)
         needs = self._add_needs_of_others(needs)
-        libraries = self._sort_by_size(
+        libraries = self._wheel.sort_by_size(
             self._libraries_with_code(needs, paths, whole=whole)
         )
         unread = list[str]()
@@ -180,10 +180,6 @@ class PackageReader:
     def _may_use_gpus(self, needs: Needs) -> bool:
         """Return whether the libraries need CUDA or contain GPU code."""
         return needs.is_for_gpus or self._has_runtime or self._tables.has_code
-
-    def _sort_by_size(self, libraries: Iterable[str]) -> list[str]:
-        sizes = self._wheel.members
-        return sorted(libraries, key=lambda name: (-sizes[name].file_size, name))
 
     def _libraries_with_code(
         self, needs: Needs, paths: Collection[str], *, whole: bool
@@ -371,15 +367,13 @@ def _select_libraries_for_cuda(
     cuda: str | None,
 ) -> list[re.Match[str]]:
     """Return the libraries for a CUDA version or the nearest version."""
-    version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
-    if version is None:
+    if not cuda:
         return []
-    major = int(version[1])
-    number = 10 * major + int(version[2])
+    number = int(cuda.replace(".", ""))
 
     def distance(library: re.Match[str]) -> tuple[bool, bool, int]:
         other = int(library["cuda"])
-        return other // 10 != major, other > number, abs(other - number)
+        return other // 10 != number // 10, other > number, abs(other - number)
 
     least = min(map(distance, libraries), default=None)
     return [library for library in libraries if distance(library) == least]

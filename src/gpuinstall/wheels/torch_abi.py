@@ -60,11 +60,11 @@ class Exports(Value):
 
     def compatible_minors(self, names: Collection[bytes]) -> list[str]:
         """Return the minor releases of torch that export all these symbols."""
-        fitting = []
-        for number, minor in enumerate(self.minors):
-            if all(self._may_export(number, name) for name in names):
-                fitting.append(minor)
-        return fitting
+        return [
+            minor
+            for number, minor in enumerate(self.minors)
+            if all(self._may_export(number, name) for name in names)
+        ]
 
     def _may_export(self, number: int, name: bytes) -> bool:
         mask = self.masks.get(hash_name(name), 0)

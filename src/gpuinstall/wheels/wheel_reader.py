@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from email.message import Message
 from email.parser import Parser
@@ -74,6 +74,10 @@ class WheelReader:
     def bytes_left(self) -> int:
         """The number of bytes that the limit allows to read."""
         return self._file.limits.bytes - self.bytes_read
+
+    def sort_by_size(self, names: Iterable[str]) -> list[str]:
+        """Sort the names of files, largest file first."""
+        return sorted(names, key=lambda name: (-self.members[name].file_size, name))
 
     def limit_reads(self, count: int) -> None:
         """Limit further reads from the wheel to ``count`` bytes."""

@@ -184,7 +184,7 @@ def test_wheel_reading_stops_once_compatibility_is_known(cuda, deepest):
             yield reading(cuda=cuda, codes="a sm_89", **fields)
 
     inspector = inspector_for("RTX 4090")
-    inspector.inspect(WHEEL, readings, Context())
+    list(inspector.steps(WHEEL, readings, Context(), Depth.WHOLE))
 
     assert depths[-1] == deepest
 
@@ -311,13 +311,42 @@ OF_PROCESS = [
     ({"package": "ctranslate2", "version": "4.8.5"}, 12),
     # One library for each CUDA: torch's CUDA suffices.
     ({"package": "bitsandbytes", "needs": ("libcublas.so.12",)}, None),
-    ({"package": "bitsandbytes", "needs": ("libcublas.so.11",)}, 11),
 ]
 
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
 def test_wheel_facts_determine_its_required_cuda(fields, cuda):
     assert find_required_cuda(reading(**fields)) == cuda
+
+
+@pytest.mark.parametrize(
+    ("version", "libraries", "builds"),
+    [
+        ("0.45.0", "126 130", {"2.14.1+cu126", "2.15.0+cu130"}),
+        ("0.45.0", "118 125 128", set()),
+        ("0.50.2", "118 128", {"2.14.1+cu126", "2.13.0+cu129"}),
+        ("0.50.2", "130", {"2.15.0+cu130", "2.15.0+cu132"}),
+    ],
+)
+def test_build_needs_the_library_that_a_package_loads(version, libraries, builds):
+    paths = [f"bitsandbytes/libbitsandbytes_cuda{one}.so" for one in libraries.split()]
+    row = reading(
+        package="bitsandbytes", version=version, unread=tuple(paths), system="any"
+    )
+    names = ("2.14.1+cu126", "2.13.0+cu129", "2.15.0+cu130", "2.15.0+cu132")
+    rejections = {
+        name: reject_build(
+            row, None, build_named(name), versions={}, environment=MARKERS
+        )
+        for name in names
+    }
+
+    assert {name for name, why in rejections.items() if why is None} == builds
+    refused = {name: why.message for name, why in rejections.items() if why}
+    assert all(
+        message.endswith(f"it has no library for CUDA {name[-3:-1]}.{name[-1]}")
+        for name, message in refused.items()
+    )
 
 
 @pytest.mark.parametrize(

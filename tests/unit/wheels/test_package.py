@@ -127,12 +127,8 @@ bitsandbytes beside CUDA 12.6
 > bitsandbytes/libbitsandbytes_cuda123.so 9 kB: sm_75
 > bitsandbytes/libbitsandbytes_cuda123_nocublaslt.so 9 kB: sm_70
 
-# None is of no CUDA,
+# None is of no CUDA.
 bitsandbytes
-- bitsandbytes/libbitsandbytes_cuda128.so 9 kB: sm_75
-
-# nor of one that is no number.
-bitsandbytes beside CUDA twelve
 - bitsandbytes/libbitsandbytes_cuda128.so 9 kB: sm_75
 """
 """Packages and their libraries: ``>`` decides, ``whole`` after a full read."""
@@ -595,7 +591,7 @@ def test_every_package_row_has_evidence():
 
 
 def test_flash_attention_is_optional_only_in_vllm():
-    is_optional_variant = load_members().is_optional_variant
+    is_optional = load_members().is_optional
 
-    assert is_optional_variant("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")
-    assert not is_optional_variant("flash-attn-3", "flash_attn_3/_C.so")
+    assert is_optional("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")
+    assert not is_optional("flash-attn-3", "flash_attn_3/_C.so")

@@ -272,10 +272,11 @@ class ExtensionChooser:
         )
         wheel = file.wheel
         try:
-            found = inspector.inspect(
+            *_, found = inspector.steps(
                 wheel,
                 lambda one: self._read(wheel, one, markers, Depth.PART),
                 Context(),
+                Depth.WHOLE,
             )
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")

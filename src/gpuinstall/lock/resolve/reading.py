@@ -133,13 +133,16 @@ class Reading(Value):
         members, reader = load_members(), self.lane.reader
         if members.for_cpu_alone.fullmatch(wheel.package):
             return
-        is_pure = wheel.is_pure
+        is_pure, package = wheel.is_pure, wheel.package
         # A wheel with the platform tag "any" can contain native libraries.
-        is_skipped = is_pure and not members.named_for_gpus.fullmatch(wheel.package)
-        is_of_torch = members.with_torch.fullmatch(wheel.package)
-        has_row = members.lowest_chip(wheel.package, wheel.version) is not None
+        may_have_libraries = is_core(package) or members.named_for_gpus.fullmatch(
+            package
+        )
+        is_skipped = is_pure and not may_have_libraries
+        is_of_torch = members.with_torch.fullmatch(package)
+        has_row = members.lowest_chip(package, wheel.version) is not None
         is_skipped |= bool(is_of_torch) and not has_row
-        if is_skipped and not self.scope.is_requested(wheel.package):
+        if is_skipped and not self.scope.is_requested(package):
             return
         deepest = self.max_depth(wheel)
         if (self.scope.question.has_no_gpu and not deepest) or (

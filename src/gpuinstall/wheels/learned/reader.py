@@ -42,7 +42,7 @@ from gpuinstall.wheels.torch_wheel import TOOLKITS, TorchCode, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from packaging.version import Version
 
@@ -62,6 +62,10 @@ _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 _REQUIRED = re.compile(r"[a-z0-9][\w.-]*", re.IGNORECASE | re.ASCII)
 """The name in a requirement."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
+_ELF_PLATFORMS = {b"\x3e\0": "linux-x86_64", b"\xb7\0": "linux-aarch64"}
+"""The platforms by the machine number in an ELF header."""
+_CHECKED = 32
+"""The number of libraries to check in a wheel for any platform."""
 _LARGE = 5 << 20
 """The size of wheels that are read without a sign of GPU code in METADATA."""
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
@@ -180,7 +184,7 @@ class Reader(Value):
             InstallationError: The wheel cannot be read or is malformed.
         """
         platform = f"{build.os}-{build.arch}"
-        depends_on_torch = load_members().has_library_per_cuda(wheel.package)
+        depends_on_torch = wheel.package in load_members().per_cuda
         key = build.backend.tag if depends_on_torch else ANY_BACKEND
 
         @cache
@@ -401,7 +405,7 @@ def _read_rows(
             requires=_read_requirements(metadata),
             metadata_version=version if has_own_version else None,
             cuda=f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
-            system="any" if package.programs else _library_system(opened.members),
+            system="any" if package.programs else _library_system(wheel, opened),
             depth=depth,
         )
 
@@ -425,13 +429,17 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
     return tuple(remove_wildcards(str(one)) for one in requirements)
 
 
-def _library_system(names: Iterable[str]) -> str | None:
-    """Return the system of a wheel's libraries, ``windows`` or ``any``."""
-    found = filter(None, map(_LIBRARY_ENDING.search, names))
-    endings = {ending[0] for ending in found}
-    if not endings:
+def _library_system(wheel: Wheel, opened: WheelReader) -> str | None:
+    """Return the platform of a wheel's libraries, or ``any`` if unknown."""
+    names = [*filter(_LIBRARY_ENDING.search, opened.members)]
+    if not names:
         return None
-    return "windows" if endings <= {".pyd", ".dll"} else "any"
+    if all(name.endswith((".pyd", ".dll")) for name in names):
+        return "windows"
+    checked = names[:_CHECKED] if wheel.is_pure else ()
+    headers = [opened.read_beginning(name, 1 << 10) for name in checked]
+    platforms = {_ELF_PLATFORMS.get(header[18:20], "any") for header in headers}
+    return platforms.pop() if len(platforms) == 1 else "any"
 
 
 def _make_row(

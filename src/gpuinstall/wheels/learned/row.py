@@ -22,7 +22,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import parse_label_cuda, parse_name_cuda
 from gpuinstall.wheels.package import WheelFacts
 
-READING = 48
+READING = 49
 """The version of the rules that read wheels.
 
 tests/unit/test_house.py checks it after every change to these rules and tables.
@@ -83,7 +83,7 @@ class WheelRow(WheelFacts, kw_only=True):
     2.8.3+cu12torch2.9.
     """
     system: str | None = None
-    """The operating system of the libraries: ``windows`` or ``any``."""
+    """The platform of the libraries, such as ``linux-x86_64``, or ``any``."""
 
     depth: int = Depth.METADATA
     """The ``Depth`` to which the wheel was read."""
@@ -98,17 +98,15 @@ class WheelRow(WheelFacts, kw_only=True):
     @property
     def architectures(self) -> tuple[str, ...]:
         """All architectures of the wheel's GPU code."""
-        names = set[str]()
-        for code in self.codes:
-            names.update(code.architectures)
-        return sort_architectures(names)
+        return sort_architectures(
+            name for code in self.codes for name in code.architectures
+        )
 
     @property
     def may_use_gpu(self) -> bool:
         """Whether the wheel has GPU code, opens CUDA, or requires torch."""
-        if self.codes or any(name.startswith("libcudart") for name in self.opens):
-            return True
-        return self.requires_torch
+        opens_cuda = any(name.startswith("libcudart") for name in self.opens)
+        return bool(self.codes) or opens_cuda or self.requires_torch
 
     @property
     def requires_torch(self) -> bool:
@@ -132,15 +130,12 @@ class WheelRow(WheelFacts, kw_only=True):
         # The local version label is only in the file name.
         label = self.file.partition("+")[2].partition("-")[0]
         return (
-            load_members().stated_cuda(self.package, Version(self.version))
+            load_members().stated_cuda(
+                self.package, Version(self.version), self.platform
+            )
             or parse_name_cuda(self.package)
             or parse_label_cuda(label)
         )
-
-    @property
-    def day(self) -> str:
-        """The day (UTC) on which the wheel was read."""
-        return self.learned[:10]
 
     @property
     def base(self) -> str | None:
@@ -168,7 +163,7 @@ class WheelRow(WheelFacts, kw_only=True):
             on_default_index=not self.source,
             is_labeled=self.is_labeled,
             source=self.source or DEFAULT_INDEX,
-            learned=self.day,
+            learned=self.learned[:10],
         )
 
 

@@ -201,6 +201,31 @@ def test_redirect_of_an_extension_source_is_followed(
                 assert row.size == len(data)
 
 
+@pytest.mark.parametrize(
+    ("libraries", "system"),
+    [
+        ({"a.so": 62, "b.so": 62}, "linux-x86_64"),
+        ({"a.so": 183, "lib/b.so.1": 183}, "linux-aarch64"),
+        ({"arm/a.so": 183, "x86/a.so": 62}, "any"),
+        ({"a.so": 62, "a.dylib": 0}, "any"),
+        ({"a.dll": 0, "a.pyd": 0}, "windows"),
+        ({}, None),
+    ],
+)
+def test_libraries_have_the_platform_of_their_headers(
+    reader, tmp_path, libraries, system
+):
+    modules = {
+        f"painter/{name}": b"\x7fELF" + bytes(14) + bytes([machine, 0])
+        for name, machine in libraries.items()
+    }
+    path = make_wheel(tmp_path, "painter", "1.0", "py3-none-any", modules=modules)
+    _, parsed, _, tags = parse_wheel_filename(path.name)
+    own = Wheel("painter", parsed, path.name, path.as_uri(), tags)
+
+    assert read_row(reader, own).system == system
+
+
 def test_library_names_are_read_once(reader, tmp_path):
     modules = {"painter/libbrush.so": "brush", "painter/colors.py": ""}
     own = wheel(tmp_path, "painter", modules=modules)

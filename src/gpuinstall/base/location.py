@@ -16,9 +16,13 @@ from gpuinstall.base.requirement import (
     find_syntax_fault,
     find_url_fault,
     is_git_url,
+    is_url,
 )
 from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.values import Value
+
+LINKS_FRAGMENT = "#find-links"
+"""The URL fragment that distinguishes find-links from an index."""
 
 _PORTS = {"http": 80, "https": 443}
 _LOCAL = "file://"
@@ -163,7 +167,8 @@ def parse_source(
     fault = find_url_fault(address)
     if fault:
         raise malformed_url_error(address, fault)
-    plain, _, fragment = remove_logins(address).partition("#")
+    address = remove_logins(address)
+    plain, _, fragment = address.partition("#")
     reference = ""
     if is_git_url(plain):
         kind = SourceKind.REPOSITORY
@@ -176,7 +181,7 @@ def parse_source(
         location = Location.parse(str(Path(location.path, inside)))
     return PackageSource(
         kind=kind or _find_kind(plain, location),
-        address=remove_logins(address),
+        address=address,
         location=location,
         origin=origin,
         reference=reference,
@@ -201,6 +206,12 @@ def _find_kind(address: str, location: Location) -> SourceKind:
     if path.lower().endswith(".git") or "+" in location.server:
         return SourceKind.REPOSITORY
     return SourceKind.WHEEL if is_wheel(path) else SourceKind.ARCHIVE
+
+
+def links_url(place: str) -> str:
+    """Return the find-links URL for a lock, marked with a fragment."""
+    address = place if is_url(place) else Path(place).as_uri()
+    return address + LINKS_FRAGMENT
 
 
 def malformed_url_error(address: str, why: str) -> UsageError:

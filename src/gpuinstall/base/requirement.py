@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import platform_processor
-from gpuinstall.base.text import remove_logins, shorten
+from gpuinstall.base.text import shorten, split_login
 from gpuinstall.base.values import Value, astuple, replace
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ _PATH_WITH_BLANKS = rf"(?P<name>{_NAME})(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS
 _PLAIN_PATH = r"(?:[A-Za-z]:)?[\w./\\][\w./\\~+-]*(?: [\w./\\][\w./\\~+-]*)*"
 """Pattern for a path that has no special meaning in a requirement."""
 _SEPARATOR = "/" if sys.platform == "win32" else "\\"
-_LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
 """Characters that programs may interpret as a slash or ignore."""
@@ -508,10 +507,9 @@ def parse_line(line: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
 # Files and locks contain the same requirements. A large program's lock has some hundred.
 @lru_cache(maxsize=10_000)
 def _parse(text: str) -> Requirement:
-    stripped = remove_logins(text.strip())
-    login = re.search(_LOGIN, text)
-    if login and login[1] not in stripped:
-        return replace(_parse(stripped), login=login[1])
+    stripped, login = split_login(text.strip())
+    if login:
+        return replace(_parse(stripped), login=login)
     is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
     # Most requirements are only a name, which needs no parser.
     is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)

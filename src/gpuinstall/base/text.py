@@ -69,6 +69,12 @@ def remove_logins(text: str) -> str:
     return text
 
 
+def split_login(address: str) -> tuple[str, str]:
+    """Split a URL into the URL without its login, and the ``user:password@``."""
+    match = re.search(_LOGIN, address)
+    return remove_logins(address), match[0] if match else ""
+
+
 def has_login(text: str) -> bool:
     """Return whether a URL in the text contains credentials."""
     return remove_logins(text) != text

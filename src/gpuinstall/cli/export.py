@@ -141,8 +141,9 @@ def _uv(options: CommandOptions) -> Outcome:
     # Another index may link to files on any server.
     for lock in locks if index == OFFICIAL else ():
         for file in lock.files:
-            if file.package == "torch" and not is_on_pytorch_host(file.url):
-                server = Location.parse(file.url).server or "a local folder"
+            location = Location.parse(file.url)
+            if file.package == "torch" and not is_on_pytorch_host(location):
+                server = location.server or "a local folder"
                 options.terminal.warn(
                     f"{lock.name} has torch from {server}, but uv will use {OFFICIAL}; "
                     "add --torch-index URL, or use export requirements"
@@ -159,7 +160,8 @@ def _warn_about_silence(locks: list[Lock], index: str, options: CommandOptions) 
         for lock in locks
         for file in lock.files
         if file.package == "torch"
-        and not (file.url.startswith(index) or is_on_pytorch_host(file.url))
+        and not file.url.startswith(index)
+        and not is_on_pytorch_host(Location.parse(file.url))
     ]
     if not others:
         return

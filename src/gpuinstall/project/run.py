@@ -22,7 +22,7 @@ from gpuinstall.base.requirement import (
     normalize_name,
     requirement_names,
 )
-from gpuinstall.base.text import remove_logins
+from gpuinstall.base.text import has_login
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.version import RUNNING_PYTHON
 from gpuinstall.environments.environment import is_vacant, read_marker
@@ -393,16 +393,16 @@ def fetch_included_files(reporter: Reporter, *, offline: bool) -> Iterator[None]
 def _report_logins(settings: Settings, reporter: Reporter) -> None:
     """Report the logins that the user types, which no file records."""
     sourcing = settings.request.sourcing
-    typed = {one.package: one.value for one in settings.typed_requirements.sources}
-    typed |= {name: " ".join(words) for name, words in sourcing.addresses.items()}
+    sources = settings.typed_requirements.sources
+    typed = {name: " ".join(words) for name, words in sourcing.addresses.items()}
     typed["--torch-index"] = sourcing.torch_index or ""
-    for name, written in typed.items():
-        if remove_logins(written) != written:
-            reporter.notice(
-                "Login",
-                f"lock files do not contain the login of {name}; "
-                "later commands read it from a netrc file or a keyring",
-            )
+    names = [one.package for one in sources if one.login]
+    for name in (*names, *(name for name in typed if has_login(typed[name]))):
+        reporter.notice(
+            "Login",
+            f"lock files do not contain the login of {name}; "
+            "later commands read it from a netrc file or a keyring",
+        )
 
 
 def _collect_settings(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -32,15 +31,14 @@ class SharedContextAdapter(HTTPAdapter):
             request, verify, cert
         )
         bundle = None if verify is True else verify
-        # cert_verify reports a missing file.
-        if verify and host["scheme"] == "https" and os.path.exists(bundle or "/"):
+        if verify and host["scheme"] == "https":
             with self._lock:
                 settings["ssl_context"] = self._load_context(bundle)
         return host, settings
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Check that the CA bundle exists. The TLS context has loaded it."""
-        super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
+        """Load no CA bundle, because the TLS context has loaded it."""
+        super().cert_verify(conn, url, bool(verify), cert)  # type: ignore[no-untyped-call]
         conn.ca_certs = conn.ca_cert_dir = None
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from gpuinstall.base.advice import Advice, Hint
-from gpuinstall.base.location import Location, SourceKind, parse_source
+from gpuinstall.base.location import (
+    LINKS_FRAGMENT,
+    Location,
+    SourceKind,
+    links_url,
+    parse_source,
+)
 from gpuinstall.base.requirement import is_url
-from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import Effect, SourceSetting
 
 OFFICIAL = "https://download.pytorch.org/whl"
-
-_LINKS = "#find-links"
-"""The URL fragment that distinguishes find-links from an index."""
 
 
 class Addresses(Value):
@@ -69,21 +70,19 @@ class Addresses(Value):
         return self.list_addresses(Effect.EXTRA_INDEX)
 
     @property
-    def own_indexes(self) -> dict[str, str]:
+    def own_indexes(self) -> dict[str, SourceSetting]:
         """Extra indexes and find-links that only the user configured.
 
-        The keys are URLs as recorded in a lock, and the values configuration files.
+        The keys are URLs as recorded in a lock.
         """
-        indexes = self.list_settings(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
-        named = {one.value for one in self.list_settings(Effect.NAME)}
-        of_folder = named | {index.value for index in indexes if not index.is_own}
-        own = {}
-        for index in indexes:
-            if index.value not in of_folder:
-                is_links = index.effect is Effect.FIND_LINKS
-                address = links_url(index.value) if is_links else index.value
-                own[address] = str(index.file)
-        return own
+        effects = Effect.EXTRA_INDEX, Effect.FIND_LINKS, Effect.NAME
+        indexes = self.list_settings(*effects)
+        of_folder = {index.value for index in indexes if not index.is_own}
+        return {
+            links_url(one.value) if one.effect is Effect.FIND_LINKS else one.value: one
+            for one in indexes
+            if one.value not in of_folder
+        }
 
     @property
     def locations(self) -> frozenset[Location]:
@@ -114,7 +113,7 @@ class Addresses(Value):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The locations of all configured indexes and find-links."""
+        """The URLs and paths of all configured indexes and find-links."""
         return (
             self.torch_index,
             *self.find_links,
@@ -136,9 +135,8 @@ class Addresses(Value):
             if is_unused or not effect.is_reported:
                 continue
             source = setting.source
-            is_repository = source.kind is SourceKind.REPOSITORY
-            inside = source.reference, source.subdirectory
-            place = is_repository, source.location, inside
+            inside = source.location, source.reference, source.subdirectory
+            place = source.kind is SourceKind.REPOSITORY, *inside
             if setting.is_own:
                 own.add(place)
             else:
@@ -163,10 +161,14 @@ class Addresses(Value):
             return "GPUINSTALL_TORCH_INDEX" if is_variable else "--torch-index"
         return ""
 
+    @cached_property
+    def index_locations(self) -> frozenset[Location]:
+        """The locations of all configured indexes and find-links."""
+        return frozenset(map(Location.parse, self.places))
+
     def has_files_at(self, location: Location) -> bool:
         """Return whether a path is in a local index or find-links folder."""
-        places = map(Location.parse, self.places)
-        return location.is_local and any(map(location.is_from, places))
+        return location.is_local and any(map(location.is_from, self.index_locations))
 
     def find_own_links(self, file: Location) -> list[str]:
         """Return the user's find-links that may list a file of torch's family.
@@ -181,8 +183,11 @@ class Addresses(Value):
         """
         if file.is_below(Location.parse(self.torch_index)):
             return []
-        links = (one for one in self.own_indexes if one.endswith(_LINKS))
-        return [one for one in links if file.is_from(Location.parse(one))]
+        return [
+            address
+            for address, one in self.own_indexes.items()
+            if address != one.value and file.is_from(one.source.location)
+        ]
 
     @property
     def has_further_indexes(self) -> bool:
@@ -223,29 +228,19 @@ class Addresses(Value):
         return replace(self, settings=settings)
 
     def add(self, setting: SourceSetting, *, overrides: bool) -> Addresses:
-        """Add a setting that was already checked, without its login.
+        """Add a setting that was already checked.
 
         Args:
             setting: The setting.
             overrides: Whether a default index replaces one that no option selects.
         """
-        # Relative links on a page depend on its trailing slash.
-        pages = {Effect.EXTENSIONS, Effect.FIND_LINKS}
-        plain = remove_logins if setting.effect in pages else plain_url
-        address = plain(setting.value)
         default_index = self.default_index
         given = any(one.is_option for one in self.list_settings(Effect.INDEX))
         is_replaced = overrides and not given
         if setting.effect is Effect.INDEX and (is_replaced or not default_index):
-            default_index = address
-        settings = (*self.settings, replace(setting, value=address))
+            default_index = setting.value
+        settings = (*self.settings, replace(setting, login=""))
         return replace(self, settings=settings, default_index=default_index)
-
-
-def links_url(place: str) -> str:
-    """Return the find-links URL for a lock, marked with a fragment."""
-    address = place if is_url(place) else Path(place).as_uri()
-    return address + _LINKS
 
 
 def make_export_commands(addresses: Iterable[str], note: str = "") -> tuple[Hint, ...]:
@@ -257,7 +252,7 @@ def make_export_commands(addresses: Iterable[str], note: str = "") -> tuple[Hint
     """
     values: dict[str, str] = {}
     for written in addresses:
-        address = written.removesuffix(_LINKS)
+        address = written.removesuffix(LINKS_FRAGMENT)
         is_index = address == written and is_url(address)
         # uv separates indexes by spaces, and find-links by commas.
         name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
@@ -266,10 +261,3 @@ def make_export_commands(addresses: Iterable[str], note: str = "") -> tuple[Hint
         Advice("export", (f"{name}={text}",), note=note)
         for name, text in values.items()
     )
-
-
-def plain_url(address: str) -> str:
-    """Return a URL without its login and trailing slash."""
-    plain = remove_logins(address)
-    stripped = plain.rstrip("/")
-    return stripped if "/" in stripped else plain

@@ -30,8 +30,8 @@ def create_context(bundle: str | None) -> SSLContext:
     """Create a TLS context for a CA bundle.
 
     Args:
-        bundle: The path of a file or folder. None: certifi's certificates, and the
-            system's store.
+        bundle: The path of a file, or the paths of folders. None: certifi's
+            certificates, and the system's store.
     """
     import certifi
     from urllib3.util.ssl_ import create_urllib3_context
@@ -49,9 +49,14 @@ def create_context(bundle: str | None) -> SSLContext:
         if store := _find_store():
             context.load_verify_locations(store)
     bundle = bundle or certifi.where()
-    files = (None, bundle) if os.path.isdir(bundle) else (bundle, None)
+    files = (None, bundle) if are_folders(bundle) else (bundle, None)
     context.load_verify_locations(*files)
     return context
+
+
+def are_folders(bundle: str) -> bool:
+    """Return whether a CA bundle is a folder, or several as in SSL_CERT_DIR."""
+    return os.path.isdir(bundle.partition(os.pathsep)[0])
 
 
 def select_uv_certificates(

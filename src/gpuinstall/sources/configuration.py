@@ -55,11 +55,14 @@ from gpuinstall.sources.provenance import (
     create_setting,
 )
 from gpuinstall.sources.requirements_file import (
+    ADDRESS_KEYS,
+    PACKAGE_LISTS,
     PROJECT,
     convert_content_errors,
     convert_pip_option,
     create_list_settings,
     create_reference_settings,
+    expand_login,
     read_requirements,
     read_requirements_text,
 )
@@ -94,11 +97,6 @@ _UV_VARIABLES = {
 }
 """uv's source variables, by setting, in order of precedence."""
 
-_ADDRESS_KEYS = {
-    "index-url": Effect.INDEX,
-    "extra-index-url": Effect.EXTRA_INDEX,
-    "find-links": Effect.FIND_LINKS,
-}
 _UV_LISTS = {
     "UV_CONSTRAINT": CONSTRAINTS_KEY,
     "UV_OVERRIDE": OVERRIDES_KEY,
@@ -114,12 +112,6 @@ _LOCAL_NAMES = {
     "no-proxy": "NO_PROXY",
 }
 """The variables of local keys with other names."""
-
-_PACKAGE_LISTS = {
-    "no-binary": "no-binary",
-    "only-binary": "no-build",
-}
-"""Settings with a list of packages, and uv's settings for them."""
 
 _DECIDING = re.compile(
     r".+\.(toml|lock)|requirements.*\.txt|environment\.ya?ml|setup\.(py|cfg)|\.python-version"
@@ -145,6 +137,8 @@ _JUDGED = {
 """The keys of a pyproject.toml with values that uv must accept."""
 
 _UV_FILE = Path("uv", "uv.toml")
+MASKED = "tool.uv."
+"""The prefix of the keys in a pyproject.toml that a uv.toml replaces."""
 
 
 def _machine_folders() -> list[Path]:
@@ -330,6 +324,8 @@ def _parse_judged_settings(
 
 
 def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:
+    if isinstance(setting, SourceSetting):
+        setting = replace(setting, login=expand_login(setting.login))
     return replace(setting, is_own=True)
 
 
@@ -350,15 +346,18 @@ def read_project_tables(folder: Path) -> Iterator[_Tables]:
     Raises:
         UsageError: A file or a pattern of members is malformed.
     """
-    # In one folder, uv.toml precedes pyproject.toml.
     is_nearest = True
     project = None
     for base in (folder, *folder.parents):
         files = [path for path in (base / "uv.toml", base / PROJECT) if isfile(path)]
-        tables = {path: _read_uv_table(path, base) for path in files}
+        read = ((path, _read_uv_table(path, base)) for path in files)
+        tables = {path: table for path, table in read if table is not None}
+        if len(tables) > 1:
+            rows = tables[base / PROJECT].items()
+            tables[base / PROJECT] = {_mask_key(key): value for key, value in rows}
         if base / PROJECT in files:
             project = project or base
-        workspace = (tables.get(base / PROJECT) or {}).get("workspace")
+        workspace = tables.get(base / PROJECT, {}).get("workspace")
         is_root = workspace is not None
         if workspace is not None and project not in {base, None}:
             from gpuinstall.sources.workspace import find_workspace_members
@@ -366,10 +365,9 @@ def read_project_tables(folder: Path) -> Iterator[_Tables]:
             with _convert_read_errors(base / PROJECT):
                 members = find_workspace_members(workspace, base)
             is_root = os.path.relpath(project, base) in members
-        for path, table in tables.items():
-            if table is not None and (is_nearest or is_root):
-                yield path, table
-                is_nearest = False
+        if tables and (is_nearest or is_root):
+            yield from tables.items()
+            is_nearest = False
         if workspace is not None:
             return
 
@@ -533,7 +531,7 @@ def read_uv_variables(folder: Path, sourcing: Sourcing) -> _Settings:
                 # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
             located = _add_login(_resolve_path(key, address, folder), index)
-            yield create_setting(_ADDRESS_KEYS[key], key, located, Path(name))
+            yield create_setting(ADDRESS_KEYS[key], key, located, Path(name))
     for name, key in _UV_LISTS.items():
         texts = [*_read_requirement_files(os.environ.get(name, ""), folder)]
         if texts:
@@ -630,10 +628,10 @@ def parse_uv_settings(
 
 def _convert_uv_setting(key: str, value: Any, file: Path) -> _Settings:
     """Yield the sources and settings that one key of uv contains."""
-    if key in _ADDRESS_KEYS:
+    if key in ADDRESS_KEYS:
         for address in value if isinstance(value, list) else [value]:
             located = _resolve_path(key, address, file.parent)
-            yield create_setting(_ADDRESS_KEYS[key], key, located, file)
+            yield create_setting(ADDRESS_KEYS[key], key, located, file)
         return
     if key == TORCH_BACKEND:
         yield create_setting(Effect.TORCH, key, value, file)
@@ -644,8 +642,8 @@ def _convert_uv_setting(key: str, value: Any, file: Path) -> _Settings:
     is_default |= (key, value) == ("index-strategy", "first-index")
     if is_default or find_list(key) in skipped:
         return
-    if key in _PACKAGE_LISTS and not isinstance(value, bool):
-        yield from create_list_settings(_PACKAGE_LISTS[key], value, file)
+    if key in PACKAGE_LISTS and not isinstance(value, bool):
+        yield from create_list_settings(PACKAGE_LISTS[key], value, file)
         return
     setting = UvSetting(key, value, file)
     yield setting
@@ -692,6 +690,12 @@ def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:
             tables: dict[str, dict[str, Any]] = parse_pyproject(text).get("tool", {})
             return tables.get("uv")
         return parse_toml(text)
+
+
+def _mask_key(key: str) -> str:
+    """Return a key of ``[tool.uv]``, marked if a uv.toml next to it replaces it."""
+    is_kept = key == "sources" or find_list(key) is KeyList.REQUEST
+    return key if is_kept else f"{MASKED}{key}"
 
 
 def _read_text(path: Path, folder: Path | None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import isdir
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from gpuinstall.base.location import Location, malformed_url_error
-from gpuinstall.base.text import remove_logins
+from gpuinstall.base.location import malformed_url_error
 from gpuinstall.base.values import Value, replace
+from gpuinstall.sources.certificates import are_folders
 
 
 class Credentials(Value):
@@ -19,7 +18,7 @@ class Credentials(Value):
     """``user:password`` by scheme, host, and port."""
 
     certificates: str | None = None
-    """The path of the user's CA bundle, a file or a folder, if any."""
+    """The path of the user's CA bundle, or the paths of its folders, if any."""
 
     variables: Mapping[str, str] = {}
     """The local keys of the user's ``uv.toml``, as uv's variables."""
@@ -28,9 +27,21 @@ class Credentials(Value):
         # A traceback must not show the logins.
         return f"Credentials of {', '.join(self.logins)}"
 
-    def add(self, address: str) -> Credentials:
-        """Store the login of a URL. Earlier logins have priority."""
-        return replace(self, logins={**parse_login(address), **self.logins})
+    def add(self, address: str, login: str) -> Credentials:
+        """Store the login of a URL. Earlier logins have priority.
+
+        Raises:
+            UsageError: The URL or the login is malformed.
+        """
+        if not login:
+            return self
+        plain = unquote(login.removesuffix("@"))
+        # keyring could parse it as an option, or a netrc file as several lines.
+        if plain.startswith("-") or not plain.isprintable():
+            raise malformed_url_error(
+                address, "its user name or password has invalid characters"
+            )
+        return replace(self, logins={url_server(address): plain, **self.logins})
 
     def find(self, address: str) -> str | None:
         """Return the stored login of a URL's server, if any."""
@@ -38,8 +49,6 @@ class Credentials(Value):
 
     def has(self, address: str) -> bool:
         """Return whether settings or a netrc file have a login for a URL."""
-        if Location.parse(address).is_local:
-            return False
         from requests.utils import get_netrc_auth
 
         return bool(self.find(address) or get_netrc_auth(address))
@@ -62,7 +71,7 @@ class Credentials(Value):
         if default_index:
             variables["UV_DEFAULT_INDEX"] = self.insert(default_index)
         if self.certificates:
-            kind = "DIR" if isdir(self.certificates) else "FILE"
+            kind = "DIR" if are_folders(self.certificates) else "FILE"
             variables[f"SSL_CERT_{kind}"] = self.certificates
         return variables
 
@@ -81,28 +90,8 @@ class Credentials(Value):
 
 def url_server(address: str) -> str:
     """Return the scheme, host, and port of a URL."""
-    parts = urlsplit(address)
-    return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
-
-
-def parse_login(address: str) -> dict[str, str]:
-    """Return the server and the login in a URL.
-
-    Raises:
-        UsageError: The URL is malformed.
-    """
     try:
-        server = url_server(address)
+        parts = urlsplit(address)
     except ValueError as error:
         raise malformed_url_error(address, str(error)) from error
-    if remove_logins(address) == address:
-        return {}
-    parts = urlsplit(server)
-    written, _, host = parts.netloc.rpartition("@")
-    login = unquote(written)
-    # keyring could parse it as an option, or a netrc file as several lines.
-    if login.startswith("-") or not login.isprintable():
-        raise malformed_url_error(
-            address, "its user name or password has invalid characters"
-        )
-    return {f"{parts.scheme}://{host}": login}
+    return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"

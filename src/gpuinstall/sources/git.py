@@ -20,7 +20,7 @@ from gpuinstall.base.files import open_atomically, write_atomically
 from gpuinstall.base.location import Location
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.shell import quote_literal
-from gpuinstall.sources.credentials import url_server
+from gpuinstall.sources.credentials import Credentials, url_server
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.sources import Sources
 
@@ -84,9 +84,8 @@ def move_git_settings(
         for word in shlex.split(variables.get("GIT_CONFIG_PARAMETERS", "")):
             key, _, value = word.partition("=")
             settings.append((key, value))
-    is_limited = not sources.policy.trusts_folder and sources.policy.trusted_sources
-    settings += _list_logins(sources, has_limits=bool(is_limited))
-    if is_limited:
+    settings += _list_logins(sources)
+    if not sources.policy.trusts_folder and sources.policy.trusted_sources:
         settings += _limit_repositories(sources)
         # Otherwise, uv would ask GitHub for the commits of its repositories.
         kept["UV_NO_GITHUB_FAST_PATH"] = "1"
@@ -102,22 +101,30 @@ def move_git_settings(
     }
 
 
-def _list_logins(sources: Sources, *, has_limits: bool) -> Iterator[tuple[str, str]]:
+def _list_logins(sources: Sources) -> Iterator[tuple[str, str]]:
     """Yield the settings with the logins of repositories in requirements."""
     for address in sources.addresses.list_addresses(Effect.LOCATED):
         login = sources.credentials.find(address)
         if not login or not address.startswith("git+http"):
             continue
         server = f"{url_server(address)}/"
-        if ":" in login or has_limits:
+        if ":" in login:
             from base64 import b64encode
 
-            user, _, password = login.partition(":")
-            basic = b64encode(f"{user}:{password}".encode()).decode()
+            basic = b64encode(login.encode()).decode()
             yield f"http.{server}.extraHeader", f"Authorization: Basic {basic}"
         else:
-            # Git asks a helper for the password of the user in a URL.
-            yield f"url.{sources.credentials.insert(server)}.insteadOf", server
+            yield _replace_prefix(server, sources.credentials)
+
+
+def _replace_prefix(prefix: str, credentials: Credentials) -> tuple[str, str]:
+    """Return the setting that adds the user without a password to a URL.
+
+    Git asks a helper for the password of the user in a URL.
+    """
+    login = credentials.find(prefix) or ":"
+    url = prefix if ":" in login else credentials.insert(prefix)
+    return f"url.{url}.insteadOf", prefix
 
 
 def _has_helper(variables: Mapping[str, str], scratch: Path) -> bool:
@@ -170,7 +177,7 @@ def _limit_repositories(sources: Sources) -> Iterator[tuple[str, str]]:
     if not any(prefix.startswith("ssh") for prefix in trusted):
         yield "protocol.ssh.allow", "never"
     for prefix in sorted(trusted):
-        yield f"url.{prefix}.insteadOf", prefix
+        yield _replace_prefix(prefix, sources.credentials)
         for sign in "" if prefix.endswith("/") else _NEXT:
             yield refusal, f"{prefix}{sign}"
     yield "url.file://.insteadOf", "file://"
@@ -184,7 +191,7 @@ def _format_prefixes(location: Location) -> set[str]:
         return set()
     parts = urlsplit(location.server)
     scheme = parts.scheme
-    host = parts.netloc.removesuffix(_PORTS.get(scheme, "")).removesuffix(":")
+    host = parts.netloc.removesuffix(_PORTS.get(scheme, ":"))
     users = ("", "git@") if scheme == "ssh" else ("",)
     # With the slash, the prefix includes no longer host name.
     path = quote(location.path) or "/"

@@ -7,16 +7,17 @@ can register a package with the same name on the default index.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cached_property
 from os.path import isfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import (
+    LINKS_FRAGMENT,
     Location,
     PackageSource,
     SourceKind,
@@ -26,16 +27,13 @@ from gpuinstall.base.location import (
 from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import (
     find_path,
-    find_url_fault,
     marker_holds,
     normalize_file_url,
 )
-from gpuinstall.base.text import hide_tokens, remove_logins
+from gpuinstall.base.text import hide_tokens, remove_logins, split_login
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.sources.uv_settings import Setting, UvSetting
-
-OFFICIAL_HOSTS = ".pytorch.org"
 
 
 class Effect(Enum):
@@ -69,6 +67,9 @@ INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
 """The effects of settings for all packages."""
 
 _RECORDED = {*INDEXES, Effect.PACKAGE_INDEX, Effect.NAME, Effect.HASH}
+
+_COMPARED = {Effect.KNOWN_INDEX, Effect.FALLBACK, Effect.ADDRESS, Effect.TORCH}
+"""The effects of URLs that gpuinstall only compares with others."""
 
 _ROLES = {
     Effect.INDEX: "",
@@ -109,8 +110,14 @@ _NOWHERE = PackageSource(SourceKind.INDEX, "", Location("", ""))
 
 
 class SourceSetting(Setting):
-    """URL or path in a setting of a file or an environment variable."""
+    """URL or path in a setting of a file or an environment variable.
 
+    The value has no login. Only find-links have a trailing slash, on which relative
+    links of a page depend.
+    """
+
+    login: str = ""
+    """The ``user:password@`` part of the URL."""
     declared_effect: Effect = Effect.ADDRESS
     """The effect, unless the value is the URL of PyTorch's index."""
     marker: str = ""
@@ -127,14 +134,15 @@ class SourceSetting(Setting):
 
     def __str__(self) -> str:
         role = _ROLES.get(self.effect, "").format(self.package)
-        return f"{self.value} (from {self.file}){role and f': {role}'}"
+        value = self.value.removesuffix(LINKS_FRAGMENT)
+        return f"{value} (from {self.file}){role and f': {role}'}"
 
     @cached_property
     def effect(self) -> Effect:
         """The setting's effect, or ``TORCH`` for a URL on PyTorch's host."""
         effect = self.declared_effect
         keeps_address = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
-        if not keeps_address and is_on_pytorch_host(self.value):
+        if not keeps_address and is_on_pytorch_host(self.source.location):
             return Effect.TORCH
         return effect
 
@@ -184,7 +192,7 @@ class SourceSetting(Setting):
     def ignore_reason(self) -> str:
         """The reason for ignoring the setting, or an empty string."""
         if self.effect is Effect.FALLBACK:
-            return f"set UV_INDEX={remove_logins(self.value)} if a package is only on that index"
+            return f"set UV_INDEX={self.value} if a package is only on that index"
         if self.effect is Effect.TORCH and not self.backend:
             return "gpuinstall selects the build of torch"
         return ""
@@ -218,7 +226,7 @@ def format_recorded_sources(
         elif setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
         else:
-            value = remove_logins(setting.value)
+            value = setting.value
             path = find_path(value)
             if path and os.path.isabs(path):  # noqa: PTH117
                 value = os.path.relpath(path, folder.absolute())
@@ -257,8 +265,6 @@ def create_setting(
     Raises:
         UsageError: The URL is malformed.
     """
-    is_address = effect.is_reported or effect in {Effect.KNOWN_INDEX, Effect.ADDRESS}
-    value = normalize_file_url(value) if is_address else value
     setting = SourceSetting(
         key,
         value,
@@ -268,23 +274,22 @@ def create_setting(
         declared_effect=effect,
         marker=marker,
     )
-    if not is_address:
+    if key == TORCH_BACKEND or not (effect.is_reported or effect in _COMPARED):
         return setting
+    address, login = split_login(normalize_file_url(value))
+    if effect not in {Effect.EXTENSIONS, Effect.FIND_LINKS}:
+        # The path "/" remains.
+        address = re.sub(r"(?<=[^/:])/+\Z", "", address)
     try:
-        if hide_tokens(value) != value:
+        if hide_tokens(address) != address:
             fault = "it contains a token, which locks would record; download the file, and require it by its path"
-            raise malformed_url_error(value, fault)
-        return setting.locate()
+            raise malformed_url_error(address, fault)
+        return setting.locate(value=address, login=login)
     except UsageError as error:
         error.message = f"{setting.place}: {key}: {error.message}"
         raise
 
 
-def is_on_pytorch_host(address: str) -> bool:
-    """Return whether a URL, in any spelling, is on PyTorch's host."""
-    try:
-        parts = urlsplit(address.strip())
-        host = (parts.hostname or "").rstrip(".")
-    except ValueError:
-        return False
-    return not find_url_fault(address) and f".{host}".endswith(OFFICIAL_HOSTS)
+def is_on_pytorch_host(location: Location) -> bool:
+    """Return whether a location is on PyTorch's host."""
+    return re.fullmatch(r"\w+://(.+\.)?pytorch\.org:\d*", location.server) is not None

@@ -40,7 +40,6 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     remove_duplicates,
 )
-from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import join_names, redact, remove_logins, shorten
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
@@ -53,13 +52,16 @@ from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list
 
 PROJECT = "pyproject.toml"
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
-_PIP_SOURCES = {
-    "--index-url": Effect.INDEX,
-    "--extra-index-url": Effect.EXTRA_INDEX,
-    "--find-links": Effect.FIND_LINKS,
-    "--hash": Effect.HASH,
+ADDRESS_KEYS = {
+    "index-url": Effect.INDEX,
+    "extra-index-url": Effect.EXTRA_INDEX,
+    "find-links": Effect.FIND_LINKS,
 }
-_PIP_LISTS = {"--only-binary": "no-build", "--no-binary": "no-binary"}
+"""The settings of pip and uv with URLs and paths."""
+
+PACKAGE_LISTS = {"only-binary": "no-build", "no-binary": "no-binary"}
+"""The settings of pip with a list of packages, and uv's settings for them."""
+
 _FLAGS = frozenset(
     {
         "--no-index",
@@ -171,23 +173,28 @@ def create_reference_settings(lines: Iterable[Requirement]) -> Iterator[SourceSe
     """Convert direct references to settings, with their logins."""
     for requirement in lines:
         if requirement.url:
-            login = requirement.login
-            yield create_setting(
+            setting = create_setting(
                 Effect.LOCATED,
                 BY_ADDRESS,
-                requirement.url.replace("://", f"://{login}", 1),
+                requirement.url,
                 Path(requirement.origin.file),
                 line=requirement.origin.line,
                 package=requirement.name,
             )
+            yield replace(setting, login=requirement.login)
 
 
 def expand_variables(text: str) -> str:
-    """Expand variables (``${NAME}``) in the login of a URL.
+    """Expand variables in the login of a requirement's URL.
 
-    Args:
-        text: The user's requirement or URL. A variable outside the login is an
-            error when the URL is parsed.
+    A variable outside the login is an error when the URL is parsed.
+    """
+    pattern = r"(?<=://)[^/\s]*\$\{[^/\s]*@"
+    return re.sub(pattern, lambda login: expand_login(login[0]), text)
+
+
+def expand_login(login: str) -> str:
+    """Expand variables (``${NAME}``) in a login.
 
     Raises:
         UsageError: A variable is not set.
@@ -200,10 +207,7 @@ def expand_variables(text: str) -> str:
             raise UsageError("variable-missing", f"{name} is not set", hint=hint)
         return quote(os.environ[name], safe="")
 
-    def login(match: re.Match[str]) -> str:
-        return re.sub(r"\$\{(\w+)\}", value, match[0])
-
-    return re.sub(r"(?<=://)[^/\s]*\$\{[^/\s]*@", login, text)
+    return re.sub(r"\$\{(\w+)\}", value, login)
 
 
 def join_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
@@ -253,26 +257,21 @@ def split_part(name: str) -> tuple[str, Part | None]:
     if match is None:
         return name, None
     file, group, extra = match.groups()
-    if extra:
-        return file, Part("extra", normalize_name(extra))
-    return file, Part("group", normalize_name(group))
+    kind = "extra" if extra else "group"
+    return file, Part(kind, normalize_name(extra or group))
 
 
 def requirements_path(name: str) -> Path:
     """Convert the argument of ``-r`` or ``-c`` to a path.
 
     Raises:
-        UsageError: The name is a URL.
+        UsageError: The name is another URL than a ``file:`` URL.
     """
     path = find_path(name)
     if path is not None:
         return Path(path)
-    file = quote_word(name.rpartition("/")[2])
-    raise UsageError(
-        "requirements-unreadable",
-        f"{redact(name)} is a URL, and requirements files must be local",
-        hint=Advice("curl", ("-O", name), note=f"then use {file}"),
-    )
+    message = f"{redact(name)} is neither a path nor an HTTP URL"
+    raise UsageError("requirements-unreadable", message)
 
 
 def parse_requirements(text: str, path: Path) -> RequirementsFile:
@@ -579,7 +578,8 @@ def _read_options(
         settings = [
             *convert_pip_option(option, value, path, line=number, package=package)
         ]
-        if not settings and option not in {"--require-hashes", *_PIP_LISTS}:
+        silent = {"--require-hashes", "--only-binary", "--no-binary"}
+        if not settings and option not in silent:
             raise ValueError(f"{option} is not an option of a requirements file")
         yield from settings
 
@@ -601,12 +601,13 @@ def convert_pip_option(
         line: The line number, if known.
         package: The package to which the option applies. Empty: all packages.
     """
-    if option in _PIP_SOURCES:
-        effect = _PIP_SOURCES[option]
+    name = option.removeprefix("--")
+    effect = Effect.HASH if option == "--hash" else ADDRESS_KEYS.get(name)
+    if effect:
         yield create_setting(effect, option, value, file, line=line, package=package)
-    elif option in _PIP_LISTS:
+    elif name in PACKAGE_LISTS:
         names = re.split(r"[\s,]+", value)
-        yield from create_list_settings(_PIP_LISTS[option], names, file, line=line)
+        yield from create_list_settings(PACKAGE_LISTS[name], names, file, line=line)
     elif option == "--pre":
         yield UvSetting("prerelease", "allow", file, line)
     elif option == "--uploaded-prior-to":

@@ -21,13 +21,13 @@ from gpuinstall.base.process import find_program, run
 from gpuinstall.base.removal import scratch_folder
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
-from gpuinstall.base.text import remove_logins
+from gpuinstall.base.text import split_login
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.addresses import OFFICIAL, Addresses
 from gpuinstall.sources.certificates import select_uv_certificates
 from gpuinstall.sources.configuration import OFF
-from gpuinstall.sources.credentials import Credentials, parse_login, url_server
+from gpuinstall.sources.credentials import Credentials, url_server
 from gpuinstall.sources.git import move_git_settings
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.sources import (
@@ -111,10 +111,10 @@ def read_remote_text(url: str, *, offline: bool) -> str:
     # No project is in the root folder, so only the user's settings apply.
     sources = read_sources(None, Path(Path.cwd().anchor))
     credentials = sources.credentials
-    plain = remove_logins(url)
+    plain, login = split_login(url)
     client = Client(
         credentials.certificates,
-        logins={**credentials.logins, **parse_login(url)},
+        logins={**credentials.logins, **Credentials().add(plain, login).logins},
         offline=offline,
         timeouts=read_timeouts(),
         current=(plain,),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,13 @@ from gpuinstall.base.location import (
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing, split_torch_index
-from gpuinstall.base.requirement import Requirement, find_url_fault
-from gpuinstall.base.text import redact, remove_logins, shorten
+from gpuinstall.base.requirement import Requirement, find_url_fault, is_http_url
+from gpuinstall.base.text import redact, remove_logins, shorten, split_login
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.addresses import (
     OFFICIAL,
     Addresses,
     make_export_commands,
-    plain_url,
 )
 from gpuinstall.sources.configuration import (
     check_owners,
@@ -39,7 +37,7 @@ from gpuinstall.sources.configuration import (
     read_policy,
     read_uv_configuration,
 )
-from gpuinstall.sources.credentials import Credentials, parse_login
+from gpuinstall.sources.credentials import Credentials
 from gpuinstall.sources.gate import Entry, Policy
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -49,7 +47,6 @@ from gpuinstall.sources.provenance import (
     SourceSetting,
     create_setting,
 )
-from gpuinstall.sources.requirements_file import expand_variables
 from gpuinstall.sources.uv_settings import KeyList, Setting, UvSetting, UvSettings
 
 _NO_INDEX = Path(__file__).with_name("no-index").as_uri()
@@ -118,7 +115,7 @@ class Sources(Value):
                 setting = _check_location(addresses, policy, written, place)
             addresses = addresses.add(setting, overrides=not is_configuration)
             if setting.effect.is_reported or setting.is_own:
-                credentials = credentials.add(setting.value)
+                credentials = credentials.add(setting.value, setting.login)
         return replace(
             self, addresses=addresses, uv=uv, credentials=credentials, policy=policy
         )
@@ -167,13 +164,12 @@ def find_unknown_index(
     demanded = addresses.list_settings(Effect.KNOWN_INDEX)
     if not demanded:
         return None
-    places = filter(None, (*addresses.places, read_default()))
-    known = set(map(Location.parse, places))
+    known = addresses.index_locations | {Location.parse(read_default() or OFFICIAL)}
     unknown = [one for one in demanded if one.source.location not in known]
     if not unknown:
         return None
     hint = make_export_commands(dict.fromkeys(one.value for one in unknown))
-    return _setting_error(unknown[0], hint=hint)
+    return _setting_error(unknown[0], hint)
 
 
 def check_reported(addresses: Addresses, requirement: Requirement) -> None:
@@ -201,8 +197,8 @@ def _find_files(settings: Iterable[Setting], folder: Path) -> Iterator[Path]:
 def _check_form(setting: SourceSetting) -> None:
     """Raise UsageError for a malformed value."""
     pattern, instead = FORMS.get(setting.effect, ("(?s:.*)", ""))
-    if not re.fullmatch(pattern, setting.value):
-        raise _setting_error(setting, instead)
+    if "${" in setting.login or not re.fullmatch(pattern, setting.value):
+        raise _setting_error(setting, f"Instead, {instead}")
 
 
 def _find_effects(
@@ -243,10 +239,9 @@ def _check_location(
     if effect is Effect.INDEX:
         for other in addresses.folder_sources:
             is_alike = other.key == setting.key
-            if is_alike and other.value != plain_url(setting.value):
-                raise _setting_error(
-                    setting, f"use one default index; another one is {other.value}"
-                )
+            if is_alike and other.value != setting.value:
+                hint = f"Instead, use one default index; another one is {other.value}"
+                raise _setting_error(setting, hint)
     if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
         path = setting.path
         is_inside = path and path.is_relative_to(real_path(folder))
@@ -286,7 +281,8 @@ def report_folder_sources(sources: Sources, reporter: Reporter) -> None:
     selected = sources.addresses.folder_sources
     sources.policy.check(map(_make_entry, selected))
     for setting in selected:
-        has_login = sources.credentials.has(setting.value)
+        is_local = setting.source.location.is_local
+        has_login = not is_local and sources.credentials.has(setting.value)
         login = "; credentials are sent to it" if has_login else ""
         reporter.notice("Index", f"{setting}{login}")
 
@@ -294,7 +290,7 @@ def report_folder_sources(sources: Sources, reporter: Reporter) -> None:
 def _make_entry(setting: SourceSetting) -> Entry:
     """Convert a folder's setting to an entry for the checks in ``gate``."""
     is_address = setting.key == BY_ADDRESS
-    shown = shorten(redact(setting.value)) if is_address else setting.key
+    shown = shorten(setting.value) if is_address else setting.key
     return Entry(setting.source, f"{setting.file}: {shown}")
 
 
@@ -346,22 +342,19 @@ def read_sources(
         file = folder / "pyproject.toml"
         read.append(create_setting(Effect.TORCH_INDEX, "torch-index", configured, file))
     pip = read_pip_files(find_pip_files())
-    configuration = read_uv_configuration(folder, sourcing)
-    for one in chain(configuration, read_pip_settings(pip, folder)):
-        is_source = one.is_own and isinstance(one, SourceSetting)
-        value = expand_variables(one.value) if is_source else one.value
-        # A setting has the effect of its expanded URL, which may be PyTorch's.
-        read.append(replace(one, value=value))
-    own = [one.value for one in read if one.is_own and one.key == "cert"]
-    variables = [*map(os.environ.get, ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))]
-    folders = os.environ.get("SSL_CERT_DIR")
-    if folders and isdir(folders):
-        variables.insert(1, folders)
-    credentials = Credentials(
-        parse_login(index or OFFICIAL),
-        next(filter(None, (*variables, *own)), None),
-        read_local_variables(),
+    read += read_uv_configuration(folder, sourcing)
+    read += read_pip_settings(pip, folder)
+    folders = os.environ.get("SSL_CERT_DIR", "").split(os.pathsep)
+    certificates = (
+        os.environ.get("SSL_CERT_FILE"),
+        os.pathsep.join(filter(isdir, folders)),
+        os.environ.get("REQUESTS_CA_BUNDLE"),
+        *(one.value for one in read if one.is_own and one.key == "cert"),
     )
+    credentials = Credentials(
+        certificates=next(filter(None, certificates), None),
+        variables=read_local_variables(),
+    ).add(*split_login(index or OFFICIAL))
     sources = Sources(
         Addresses(
             validate_torch_index(index),
@@ -383,8 +376,7 @@ def validate_torch_index(requested: str | None) -> str:
     """
     if not requested:
         return OFFICIAL
-    is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
-    if not is_url or find_url_fault(requested):
+    if not is_http_url(requested) or find_url_fault(requested):
         note = "the URL above <backend>/<package>/"
         hint = (
             make_change("--torch-index", "https://index.example/whl", note=note),
@@ -396,16 +388,12 @@ def validate_torch_index(requested: str | None) -> str:
     return remove_logins(requested.rstrip("/"))
 
 
-def _setting_error(
-    setting: SourceSetting,
-    instead: str = "",
-    hint: tuple[Hint, ...] = (),
-) -> UsageError:
+def _setting_error(setting: SourceSetting, hint: Hint | tuple[Hint, ...]) -> UsageError:
     package = f" for {setting.package}" if setting.package else ""
-    value = f" = {remove_logins(setting.value)}" if setting.value else ""
+    value = f" = {setting.value}" if setting.value else ""
     return UsageError(
         "source-setting",
         f"{setting.place}: {setting.key}{package}{value} cannot be applied",
         why="this setting selects package sources or files; ignoring it could install different files",
-        hint=hint or f"Instead, {instead}",
+        hint=hint,
     )

@@ -106,7 +106,7 @@ def load_lists() -> Mapping[str, Mapping[str, str]]:
 def find_list(key: str) -> KeyList:
     """Return the list that contains a key of uv."""
     for name, keys in load_lists().items():
-        if key in keys or any(matches(key, one) for one in keys if "*" in one):
+        if any(matches(key, one) for one in keys):
             return KeyList(name)
     return KeyList.UNKNOWN
 
@@ -178,7 +178,8 @@ class UvSetting(Setting):
         """Why the setting is not passed to uv, or an empty string."""
         if self.list is KeyList.UNKNOWN:
             return "gpuinstall does not know this setting"
-        return load_lists()["never passed"].get(self.key, "")
+        reasons = load_lists()["never passed"].items()
+        return next((why for name, why in reasons if matches(self.key, name)), "")
 
     def builds(self, package: str) -> bool:
         """Return whether the setting changes the build of a package."""

@@ -7,17 +7,18 @@ import re
 import threading
 from contextlib import suppress
 from functools import partial
+from os.path import isfile
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from gpuinstall.base.advice import make_change
 from gpuinstall.base.cache import HostCache, JsonCache
 from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.files import own_cache_folder, read_document
 from gpuinstall.base.interruption import call_with_timeout
-from gpuinstall.base.location import file_path
+from gpuinstall.base.location import LINKS_FRAGMENT, file_path
 from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
@@ -100,7 +101,7 @@ _UNTRUSTED = (
     "Set SSL_CERT_FILE to a file with your company's CA certificate",
 )
 _CAUSES = {
-    "CA certificate": ("the CA certificates cannot be read", _UNTRUSTED[1]),
+    "No such file": ("the CA certificates cannot be read", _UNTRUSTED[1]),
     "Failed to resolve": (
         "its host name could not be resolved",
         "Check the network connection and DNS",
@@ -430,15 +431,27 @@ class Client:
 
 def find_page(client: Client, package: str, indexes: Iterable[str]) -> Page | None:
     """Return a package's page from the first index that has one."""
-    pages = (client.page(f"{index}/{package}/") for index in indexes)
+    pages = (
+        client.page(index if index.endswith(LINKS_FRAGMENT) else f"{index}/{package}/")
+        for index in indexes
+    )
     return next(filter(None, pages), None)
 
 
 def _read_local_page(url: str) -> Page | None:
-    """Return the index page in a local folder, or None if there is none."""
-    file = file_path(url) / "index.html"
+    """Return the index page in a local folder, or None if there is none.
+
+    A folder of find-links needs no page.
+    """
+    folder = file_path(url)
+    file = folder / "index.html"
     with suppress(OSError, UnicodeDecodeError):
-        return Page(read_document(file, None), "text/html", file.as_uri())
+        if url.endswith(LINKS_FRAGMENT) and not isfile(file):
+            names = sorted(path.name for path in folder.iterdir())
+            text = "".join(f'<a href="{quote(one)}">{one}</a>\n' for one in names)
+        else:
+            text = read_document(file, None)
+        return Page(text, "text/html", file.as_uri())
     return None
 
 

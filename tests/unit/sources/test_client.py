@@ -14,6 +14,7 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
+from gpuinstall.base import process
 from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError, UnreachableError
 from gpuinstall.base.timeouts import Timeouts
@@ -290,6 +291,35 @@ def test_only_configured_certificates_are_trusted(certificate, tmp_path):
     assert page.text == "safe"
     assert caught.value.why == "its certificate could not be verified"
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
+
+
+def test_several_folders_of_certificates_are_trusted(certificate, tmp_path):
+    command = ["openssl", "x509", "-noout", "-hash", "-in", str(certificate)]
+    name = process.run(command).out.strip()
+    folders = [tmp_path / "empty", tmp_path / "company"]
+    for folder in folders:
+        folder.mkdir()
+    (folders[1] / f"{name}.0").write_bytes(certificate.read_bytes())
+
+    def respond(_path, _headers):
+        return Answer(200, b"safe", "text/html")
+
+    with (
+        closing(Host("tls", respond, certificate=certificate)) as host,
+        Client(os.pathsep.join(map(str, folders)), cache=tmp_path) as client,
+    ):
+        page = client.page(f"{host.url}/page/")
+    assert page is not None
+    assert page.text == "safe"
+
+
+def test_missing_ca_certificates_are_reported(tmp_path):
+    with (
+        Client(str(tmp_path / "gone.pem"), cache=tmp_path) as client,
+        pytest.raises(UnreachableError) as caught,
+    ):
+        client.page("https://index.example/page/")
+    assert caught.value.why == "the CA certificates cannot be read"
 
 
 def test_ca_certificates_are_parsed_once(certificate, tmp_path, monkeypatch):

@@ -257,8 +257,7 @@ def test_git_asks_for_the_password_of_a_user(tmp_path, trusts_folder):
     made = {**os.environ, **move_git_settings(sources, {}, tmp_path)}
 
     asked = ["git", "ls-remote", "--get-url", "https://h.example/x"]
-    user = "me@" if trusts_folder else ""
-    assert process.run(asked, env=made).out == f"https://{user}h.example/x\n"
+    assert process.run(asked, env=made).out == "https://me@h.example/x\n"
 
 
 def test_ssh_command_receives_the_users_variables(tmp_path):

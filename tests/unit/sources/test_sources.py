@@ -155,7 +155,8 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
         "https://corp.example/simple": "UV_INDEX",
         "https://other.example/simple": str(file),
     }
-    assert sources.addresses.own_indexes == origins
+    own = sources.addresses.own_indexes
+    assert {index: str(own[index].file) for index in own} == origins
     environ["UV_FIND_LINKS"] = "/near,https://corp.example/links"
     links = [*read().addresses.own_indexes][1:3]
     assert links == [
@@ -216,7 +217,9 @@ def test_folder_of_certificates_is_used(environ, tmp_path):
     environ["SSL_CERT_DIR"] = str(tmp_path / "missing")
     sources = read_sources(None, environ, tmp_path)
     assert sources.credentials.certificates == "/company.pem"
-    environ["SSL_CERT_DIR"] = str(tmp_path)
+    environ["SSL_CERT_DIR"] = os.pathsep.join(
+        [str(tmp_path / "missing"), str(tmp_path)]
+    )
     credentials = read_sources(None, environ, tmp_path).credentials
     assert credentials.uv_variables(None) == {"SSL_CERT_DIR": str(tmp_path)}
 

@@ -294,6 +294,25 @@ def read_project(tmp_path, text, **environ):
     return read_sources(None, {"HOME": str(tmp_path / "home"), **environ}, tmp_path)
 
 
+def test_uv_toml_replaces_keys_of_pyproject(tmp_path):
+    rows = (
+        'constraint-dependencies = ["six<2"]',
+        'index = [{name = "own", url = "https://a.example/simple"}]',
+        "environments = [\"sys_platform == 'linux'\"]",
+        "workspace = {members = []}",
+        'pip = {no-binary = ["six"]}',
+    )
+    (tmp_path / "uv.toml").write_text('prerelease = "allow"\n', "utf-8")
+    sources = read_project(tmp_path, "\n".join(rows))
+    ignored = {one.shown for one in sources.uv.settings if one.ignore_reason}
+    assert ignored == {
+        f"tool.uv.{key} in {tmp_path / 'pyproject.toml'}"
+        for key in ("constraint-dependencies", "index", "pip")
+    }
+    assert sources.uv.passed == {"prerelease": "allow"}
+    assert sources.addresses.extra_indexes == ()
+
+
 def test_untrusted_folder_must_not_have_an_unknown_key(tmp_path):
     with pytest.raises(UsageError, match=r"zzz in .*pyproject\.toml cannot be applied"):
         read_project(tmp_path, "zzz = 1", **{TRUST_FOLDER: "0"})

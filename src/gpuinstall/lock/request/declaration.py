@@ -39,6 +39,7 @@ from gpuinstall.lock.request.pyproject import (
     ProjectFile,
     add_marker,
     check_project,
+    require_extras,
 )
 from gpuinstall.lock.request.tools import (
     POETRY_FILE,
@@ -408,14 +409,8 @@ def read_whole_project(
         project = ProjectFile(parse_pyproject(text), path, no_sources)
         tools = project.document.get("build-system", {}).get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
-        required = [
-            *project.dependencies(),
-            *(parse_requirement(one, origin) for one in tools),
-        ]
-        known = project.extras.keys() & set(extras)
-        parts = [Part("extra", name) for name in sorted(known)]
-        for part in parts:
-            required += project.requirements(part)
+        required, parts = require_extras(project, extras)
+        required += (parse_requirement(one, origin) for one in tools)
         return project.locate(required, *parts)
 
 
@@ -440,13 +435,7 @@ def _locate_requirements(
             hide_linked_text(place, is_outside=is_outside),
             convert_content_errors(member.path),
         ):
-            extras = [
-                Part("extra", name) for name in one.extras if name in member.extras
-            ]
-            required = [
-                *member.dependencies(),
-                *chain.from_iterable(map(member.requirements, extras)),
-            ]
+            required, extras = require_extras(member, one.extras)
             nested = _relocate_requirements(required, member, *extras)
         marked = [add_marker(each, one.marker) for each in nested.requirements]
         others |= replace(nested, requirements=tuple(marked))

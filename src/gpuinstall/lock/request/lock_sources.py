@@ -188,14 +188,14 @@ def find_unknown_hosts(
     extensions = *addresses.list_addresses(Effect.EXTENSIONS), addresses.mirror
     configured = "\n".join((*sorted(addresses.places), *extensions))
     recorded = cache.get(configured) or LinkedHosts()
-    known = _find_servers(addresses.places) | recorded.servers
+    known = recorded.servers | {one.server for one in addresses.index_locations}
     unknown = defaultdict[str, dict[str, str]](dict)
     for file in files:
         location = Location.parse(file.url)
         server = location.server
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index links to files on other hosts of PyTorch.
-        is_known = server in known or (is_https and is_on_pytorch_host(server))
+        is_known = server in known or (is_https and is_on_pytorch_host(location))
         # The gate checks local files.
         if not (location.is_local or sources.policy.trusts(location) or is_known):
             unknown[server][file.package] = file.name
@@ -206,7 +206,7 @@ def find_unknown_hosts(
         os = "windows" if "-win" in packages[package] else "linux"
         key = TorchKey(minor, backend, os)
         for address in _read_listed_urls(package, key, sources, client):
-            linked |= _find_servers([address])
+            linked.add(Location.parse(address or "").server)
             if server in linked:
                 break
     if linked.intersection(unknown):
@@ -222,7 +222,7 @@ def report_linked_hosts(
 ) -> None:
     """Report hosts to which only the pages of a folder's index link."""
     chosen = {one.value: one for one in addresses.folder_sources}
-    known = _find_servers(addresses.places)
+    known = {one.server for one in addresses.index_locations}
     hosts = {Location.parse(file.url).server: file.package for file in files}
     for host, package in hosts.items():
         indexes = addresses.find_indexes(package)
@@ -281,10 +281,6 @@ def _read_listed_urls(
         page = find_page(client, package, sources.addresses.find_indexes(package))
     for file in parse_files(page) if page else ():
         yield file.url
-
-
-def _find_servers(addresses: Iterable[str | None]) -> set[str]:
-    return {Location.parse(address).server for address in addresses if address}
 
 
 def find_extension(name: str, addresses: Addresses) -> Extension:

@@ -7,7 +7,6 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from os.path import isfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -33,17 +32,16 @@ from gpuinstall.base.requirement import (
     COMMAND_LINE,
     Requirement,
     TextOrigin,
-    find_path,
     parse_requirement,
     quote_path,
 )
 from gpuinstall.base.text import shorten
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     read_whole_project,
 )
-from gpuinstall.lock.request.pyproject import ProjectFile
+from gpuinstall.lock.request.pyproject import ProjectFile, require_extras
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     Effect,
@@ -51,7 +49,6 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
-    Part,
     RequirementsFile,
     convert_content_errors,
     join_files,
@@ -114,9 +111,7 @@ def read_folder_project(
     name = project.own_name
     version = str(project.project.get("version", DYNAMIC_VERSION))
     row = {"name": name, "version": version, "requires-dist": []}
-    parts = [Part("extra", extra) for extra in requirement.extras]
-    of_extras = chain.from_iterable(map(project.requirements, parts))
-    requirements = [*project.dependencies(), *of_extras]
+    requirements, _ = require_extras(project, requirement.extras)
     # An extra that includes other extras requires the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None
@@ -136,10 +131,9 @@ def read_nested_settings(
     for place, listed in _find_projects(requirements, folder, set(), no_sources):
         for setting in listed.sources:
             if setting.effect in _NESTED:
-                path = find_path(setting.value)
-                if setting.key == BY_ADDRESS and path is not None:
-                    value = quote_path(str(place / expand_home(path)))
-                    yield setting.locate(value=value)
+                if setting.key == BY_ADDRESS and setting.path:
+                    located = setting.locate(place)
+                    yield replace(located, value=quote_path(str(located.path)))
                 else:
                     yield setting
 

@@ -288,12 +288,9 @@ class ProjectFile(Value):
         def locate(part: Part) -> PartContents:
             return PartContents(part, self.locate(self.requirements(part), part))
 
-        alternatives = []
-        for one in self.find_conflicts():
-            members = [member.part for member in self.find_family_parts(one)]
-            if members:
-                alternatives.append(tuple(map(locate, members)))
-        return tuple(alternatives)
+        sets = map(self.find_family_parts, self.find_conflicts())
+        alternatives = (tuple(locate(one.part) for one in members) for members in sets)
+        return tuple(filter(None, alternatives))
 
     def find_family_parts(self, parts: Iterable[Part]) -> tuple[PartContents, ...]:
         """Return the extras and groups with torch-family packages.
@@ -367,6 +364,16 @@ class ProjectFile(Value):
             chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
             read_project_settings(tool, self.path, names, sources),
         )
+
+
+def require_extras(
+    project: ProjectFile, extras: Iterable[str]
+) -> tuple[list[Requirement], list[Part]]:
+    """Return the dependencies of a project and of its known extras."""
+    names = project.extras.keys() & set(extras)
+    parts = [Part("extra", name) for name in sorted(names)]
+    of_extras = chain.from_iterable(map(project.requirements, parts))
+    return [*project.dependencies(), *of_extras], parts
 
 
 def _parse_requirements(

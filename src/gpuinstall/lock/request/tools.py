@@ -17,6 +17,7 @@ from gpuinstall.base.files import (
     leads_outside,
     parse_toml,
 )
+from gpuinstall.base.location import LINKS_FRAGMENT, links_url
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
@@ -30,6 +31,7 @@ from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
+    MASKED,
     format_index_url,
     read_project_tables,
 )
@@ -196,7 +198,7 @@ def _read_uv_sources(
         if package in load_catalog().family:
             key = TORCH_SOURCE
             effect = Effect.TORCH
-            value = source.index
+            value = source.index.removesuffix(LINKS_FRAGMENT)
         elif source.index:
             effect = Effect.PACKAGE_INDEX
             value = source.index
@@ -232,11 +234,8 @@ def find_uv_sources(
     """
     folder = file.absolute().parent
     workspace = _read_workspace(folder)
-    indexes = {}
-    for table, place in ((workspace.uv, workspace.root / PROJECT), (uv, file)):
-        for row in table.get("index", ()):
-            if "name" in row:
-                indexes[row["name"]] = format_index_url(row, place), row
+    indexes = _find_indexes(workspace.uv, workspace.root / PROJECT)
+    indexes |= _find_indexes(uv, file)
     own = uv.get("sources", {})
     for name, source in {**workspace.uv.get("sources", {}), **own}.items():
         package = normalize_name(name)
@@ -255,15 +254,25 @@ def find_uv_sources(
             elif "path" in row and name not in own:
                 path = workspace.root / expand_home(row["path"])
                 location = quote_path(os.path.relpath(path, folder))
-            index, entry = indexes.get(row.get("index"), ("", {}))
             yield NamedSource(
                 package,
                 location,
-                index if is_family or entry.get("format") != "flat" else "",
+                indexes.get(row["index"], "") if "index" in row else "",
                 row.get("marker", ""),
                 is_member or bool(row.get("editable")),
                 row.get("package") is False,
             )
+
+
+def _find_indexes(uv: Table, file: Path) -> dict[str, str]:
+    """Return the URLs of the named indexes in uv's table of a file."""
+    indexes = {}
+    # Sources may refer to an index that a uv.toml replaces.
+    for row in uv.get("index", uv.get(f"{MASKED}index", ())):
+        index = format_index_url(row, file)
+        is_flat = row.get("format") == "flat"
+        indexes[row.get("name", "")] = links_url(index) if is_flat else index
+    return indexes
 
 
 def find_entry_part(row: Table) -> Part | None:

@@ -465,10 +465,8 @@ def _report_sources(
                 for index in addresses.find_own_links(Location.parse(file.url)):
                     packages[index][file.package] = None
     for index, names in packages.items():
-        origin = own[index]
-        session.reporter.step(
-            "Index", f"{index} (from {origin}): the source of {join_names([*names])}"
-        )
+        place = f"{own[index].value} (from {own[index].file})"
+        session.reporter.step("Index", f"{place}: the source of {join_names([*names])}")
     for resolution in resolutions:
         files = list_locked_files(resolution.packages)
         report_linked_hosts(files, addresses, session.client, session.reporter)

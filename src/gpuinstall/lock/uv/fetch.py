@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import tomli_w
 
@@ -34,7 +34,7 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.interruption import TransferInterrupted
-from gpuinstall.base.location import SourceKind, file_path, is_wheel, parse_source
+from gpuinstall.base.location import Location, SourceKind, file_path, parse_source
 from gpuinstall.base.removal import scratch_folder, tree_size
 from gpuinstall.base.requirement import is_file_url, is_http_url
 from gpuinstall.base.shell import quote_word
@@ -108,7 +108,8 @@ def _find_known_hash(client: Client, file: LockedFile) -> str | Head:
     """Return the known hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
-    if is_on_pytorch_host(file.url) and file.name in _load_published_hashes():
+    is_official = is_on_pytorch_host(Location.parse(file.url))
+    if is_official and file.name in _load_published_hashes():
         return _load_published_hashes()[file.name]
     known = client.hashes.get(file.url)
     path = parse_file_url(file.url)
@@ -192,17 +193,16 @@ def read_remote_archive(source: PackageSource, session: Session) -> ArchiveTexts
         texts: ArchiveTexts = ()
         # uv reports a file that its server does not send.
         with suppress(InstallationError):
-            texts = _open_remote_archive(
-                url, session.client, session.reporter, session.scratch
-            )
+            texts = _open_remote_archive(source, url, session)
         session.texts[url] = [*texts]
     return session.texts[url]
 
 
 def _open_remote_archive(
-    url: str, client: Client, reporter: Reporter, folder: Path
+    source: PackageSource, url: str, session: Session
 ) -> ArchiveTexts:
-    if is_wheel(urlsplit(url).path):
+    client = session.client
+    if source.kind is SourceKind.WHEEL:
         # Some servers do not support range requests.
         with suppress(WheelError):
             ranges = HttpRanges(
@@ -210,7 +210,8 @@ def _open_remote_archive(
             )
             return read_wheel(ranges)
     file = LockedFile("", url)
-    fetch_missing({file: client.head(url)}, client, reporter, folder=folder)
+    folder = session.scratch
+    fetch_missing({file: client.head(url)}, client, session.reporter, folder=folder)
     return read_archive(folder / _store_path(file))
 
 

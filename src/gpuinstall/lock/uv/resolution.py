@@ -14,7 +14,7 @@ from packaging.pylock import Package, PackageWheel
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.location import parse_source
+from gpuinstall.base.location import links_url, parse_source
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import redact, shorten
@@ -38,7 +38,7 @@ from gpuinstall.lock.uv.project import Pages
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
-from gpuinstall.sources.addresses import Addresses, links_url
+from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import Entry
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session

@@ -27,6 +27,7 @@ from gpuinstall.sources.session import Session
 from tests.lab.host import Answer
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
+from tests.lab.own_sources import uv_settings
 from tests.lab.wheels import make_wheel
 
 HOST = "stranger.example"
@@ -80,7 +81,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
             with open_project(folder, settings, heard) as project:
                 sources = project.sources
                 request = read_request(project)
-                handed = (request, sources.addresses.settings, sources.uv_settings())
+                handed = (request, sources.addresses.settings, uv_settings(sources))
                 demanded = any(
                     setting.effect in DEMANDS for setting in sources.addresses.settings
                 )

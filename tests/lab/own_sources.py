@@ -26,6 +26,11 @@ def naming(
     return sources
 
 
+def uv_settings(sources: Sources) -> dict[str, Any]:
+    """Return uv's settings for all sources except the default index."""
+    return sources.uv.resolver_keys | sources.addresses.uv_rows
+
+
 @contextmanager
 def only_variables(environ: Mapping[str, str]) -> Iterator[None]:
     """Replace the environment variables, except the home, in a block."""

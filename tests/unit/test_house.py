@@ -202,6 +202,8 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         (r"\bpython_version\(\)", {"machine/pythons.py"}),
         # Which index serves a name? Addresses.find_indexes
         (r"package_indexes\[", {"sources/addresses.py"}),
+        # Which index lists a package? find_page, and find_index
+        (r"\.page\(f.*\{(package|name)\}|\.page\(\s*index", {"sources/web.py"}),
         # Which environment does a command use? read_paths
         (
             r"(?<!def )\bdefault_environment\(",

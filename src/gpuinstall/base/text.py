@@ -70,7 +70,7 @@ def remove_logins(text: str) -> str:
 
 
 def split_login(address: str) -> tuple[str, str]:
-    """Split a URL into the URL without its login, and the ``user:password@``."""
+    """Split a URL into the URL without its login, and ``user:password@``."""
     match = re.search(_LOGIN, address)
     return remove_logins(address), match[0] if match else ""
 

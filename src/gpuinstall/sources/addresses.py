@@ -135,8 +135,12 @@ class Addresses(Value):
             if is_unused or not effect.is_reported:
                 continue
             source = setting.source
-            inside = source.location, source.reference, source.subdirectory
-            place = source.kind is SourceKind.REPOSITORY, *inside
+            place = (
+                source.kind is SourceKind.REPOSITORY,
+                source.location,
+                source.reference,
+                source.subdirectory,
+            )
             if setting.is_own:
                 own.add(place)
             else:

@@ -55,7 +55,7 @@ def create_context(bundle: str | None) -> SSLContext:
 
 
 def are_folders(bundle: str) -> bool:
-    """Return whether a CA bundle is a folder, or several as in SSL_CERT_DIR."""
+    """Return whether a CA bundle is a list of folders, as in SSL_CERT_DIR."""
     return os.path.isdir(bundle.partition(os.pathsep)[0])
 
 

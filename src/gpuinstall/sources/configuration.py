@@ -428,12 +428,11 @@ def read_policy(folder: Path) -> Policy:
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
-        names = table.get("pass-build-variables", [])
         policy = Policy(
             trusts_folder=trusts_folders(),
             trusts_other_users=variable == "1",
             trusted_sources=tuple(map(Location.parse, prefixes)),
-            pass_build_variables=tuple(names),
+            pass_build_variables=tuple(table.get("pass-build-variables", ())),
         )
     return check_owners(policy, [folder], folder)
 
@@ -693,7 +692,7 @@ def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:
 
 
 def _mask_key(key: str) -> str:
-    """Return a key of ``[tool.uv]``, marked if a uv.toml next to it replaces it."""
+    """Mark a key of ``[tool.uv]`` if a uv.toml next to it replaces it."""
     is_kept = key == "sources" or find_list(key) is KeyList.REQUEST
     return key if is_kept else f"{MASKED}{key}"
 

@@ -18,7 +18,7 @@ class Credentials(Value):
     """``user:password`` by scheme, host, and port."""
 
     certificates: str | None = None
-    """The path of the user's CA bundle, or the paths of its folders, if any."""
+    """The path of the user's CA bundle, or of its folders, if any."""
 
     variables: Mapping[str, str] = {}
     """The local keys of the user's ``uv.toml``, as uv's variables."""

@@ -203,8 +203,8 @@ def expand_login(login: str) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name not in os.environ:
-            hint = f"Set {name}"
-            raise UsageError("variable-missing", f"{name} is not set", hint=hint)
+            message = f"{name} is not set"
+            raise UsageError("variable-missing", message, hint=f"Set {name}")
         return quote(os.environ[name], safe="")
 
     return re.sub(r"\$\{(\w+)\}", value, login)
@@ -243,7 +243,7 @@ def group_path(group: str) -> str:
 
 def extra_path(extra: str) -> str:
     """Return the file and name of an extra of ``pyproject.toml``."""
-    return Part("extra", normalize_name(extra)).path
+    return f"{PROJECT}[{normalize_name(extra)}]"
 
 
 def split_part(name: str) -> tuple[str, Part | None]:

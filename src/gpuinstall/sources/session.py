@@ -151,19 +151,20 @@ def open_session(
     check_cache(own_cache_folder(), reporter)
     timeouts = read_timeouts()
     credentials = sources.credentials
+    default_index = sources.addresses.default_index
     environ = {**credentials.variables, **os.environ}
-    own = credentials.uv_variables(sources.addresses.default_index)
+    own = credentials.uv_variables(default_index)
     variables = uv.environment(environ, own, offline=sourcing.offline)
     variables |= timeouts.variables()
     error = find_unknown_index(sources.addresses, lambda: read_original_index(sources))
     if error:
         raise error
-    provider = variables.pop("UV_KEYRING_PROVIDER", "")
+    asks_keyring = variables.pop("UV_KEYRING_PROVIDER", "") == "subprocess"
     # A keyring may need variables that builds must not receive. Therefore uv gets
     # the passwords in a private file.
-    if provider == "subprocess" and find_program("keyring"):
+    if asks_keyring and find_program("keyring"):
         credentials = _query_keyring(sources, variables)
-        variables |= credentials.uv_variables(sources.addresses.default_index)
+        variables |= credentials.uv_variables(default_index)
     sources = replace(sources, credentials=credentials)
     hosts = environ.get("UV_INSECURE_HOST", "").split()
     with (
@@ -224,8 +225,8 @@ def _name_setting(addresses: Addresses, *, is_online: bool) -> Iterator[None]:
     except InstallationError as failure:
         place = addresses.find_place(failure.host) if failure.host else ""
         if place and is_online:
-            facts = filter(None, (failure.evidence, f"its URL is in {place}"))
-            failure.evidence = " · ".join(facts)
+            origin = f"its URL is in {place}"
+            failure.evidence = " · ".join(filter(None, (failure.evidence, origin)))
         raise
 
 

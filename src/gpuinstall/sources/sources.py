@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os.path import exists, isdir, isfile
 from pathlib import Path
-from typing import Any
 
 from gpuinstall.base.advice import Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
@@ -71,10 +70,6 @@ class Sources(Value):
     def with_default_index(self, index: str | None) -> Sources:
         """Return the sources with another default index, or without one."""
         return replace(self, addresses=replace(self.addresses, default_index=index))
-
-    def uv_settings(self) -> dict[str, Any]:
-        """Return uv's settings for all sources except the default index."""
-        return {**self.uv.resolver_keys, **self.addresses.uv_rows}
 
     def add_settings(
         self,
@@ -378,12 +373,11 @@ def validate_torch_index(requested: str | None) -> str:
         return OFFICIAL
     if not is_http_url(requested) or find_url_fault(requested):
         note = "the URL above <backend>/<package>/"
-        hint = (
-            make_change("--torch-index", "https://index.example/whl", note=note),
-            "Set UV_FIND_LINKS instead if it is a folder of wheels",
-        )
+        change = make_change("--torch-index", "https://index.example/whl", note=note)
         raise UsageError(
-            "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
+            "torch-index",
+            f"the torch index {requested!r} is not a URL",
+            hint=(change, "Set UV_FIND_LINKS instead if it is a folder of wheels"),
         )
     return remove_logins(requested.rstrip("/"))
 

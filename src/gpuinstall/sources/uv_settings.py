@@ -314,8 +314,8 @@ class UvSettings(Value):
                         if _matches_runtime(row)
                     ]
                     if matched:
-                        both = dict.fromkeys(("torch", *matched))
-                        builds[normalize_name(name)] = tuple(both)
+                        both = tuple(dict.fromkeys(("torch", *matched)))
+                        builds[normalize_name(name)] = both
         return builds
 
     @property

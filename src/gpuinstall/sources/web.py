@@ -438,16 +438,27 @@ def find_page(client: Client, package: str, indexes: Iterable[str]) -> Page | No
     return next(filter(None, pages), None)
 
 
+def find_index(client: Client, package: str, indexes: Iterable[str]) -> str | None:
+    """Return the first index that lists a package, or None.
+
+    An index whose page cannot be read is skipped.
+    """
+    for index in indexes:
+        with suppress(InstallationError):
+            if find_page(client, package, [index]):
+                return index
+    return None
+
+
 def _read_local_page(url: str) -> Page | None:
     """Return the index page in a local folder, or None if there is none.
 
     A folder of find-links needs no page.
     """
-    folder = file_path(url)
-    file = folder / "index.html"
+    file = file_path(url) / "index.html"
     with suppress(OSError, UnicodeDecodeError):
         if url.endswith(LINKS_FRAGMENT) and not isfile(file):
-            names = sorted(path.name for path in folder.iterdir())
+            names = sorted(path.name for path in file.parent.iterdir())
             text = "".join(f'<a href="{quote(one)}">{one}</a>\n' for one in names)
         else:
             text = read_document(file, None)

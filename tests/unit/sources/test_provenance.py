@@ -22,7 +22,7 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.sources import find_unknown_index
 from tests.lab.index_text import steps_of
-from tests.lab.own_sources import naming, read_sources
+from tests.lab.own_sources import naming, read_sources, uv_settings
 from tests.lab.parsed import written
 
 INDEX = "https://corp.example/simple"
@@ -55,12 +55,12 @@ ELSEWHERE = {
 DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.INDEX: lambda sources: sources.addresses.default_index == INDEX,
     Effect.EXTRA_INDEX: lambda sources: (
-        sources.uv_settings()["index"] == [{"url": INDEX}]
+        uv_settings(sources)["index"] == [{"url": INDEX}]
     ),
     Effect.FIND_LINKS: lambda sources: (
         sources.addresses.find_links == (INDEX,)
-        and sources.uv_settings().get("find-links", [INDEX]) == [INDEX]
-        and sources.uv_settings()["index"] in ([], [{"url": INDEX, "format": "flat"}])
+        and uv_settings(sources).get("find-links", [INDEX]) == [INDEX]
+        and uv_settings(sources)["index"] in ([], [{"url": INDEX, "format": "flat"}])
     ),
     Effect.PACKAGE_INDEX: lambda sources: (
         sources.addresses.find_indexes("mine") == (INDEX,)

@@ -19,7 +19,7 @@ from gpuinstall.sources.sources import (
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
-from tests.lab.own_sources import naming, only_variables, read_sources
+from tests.lab.own_sources import naming, only_variables, read_sources, uv_settings
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def lines_of(sources):
     """Return a line for each configured value."""
     variables = {
         **sources.credentials.uv_variables(sources.addresses.default_index),
-        **sources.uv_settings(),
+        **uv_settings(sources),
     }
     indexes = variables.pop("index")
     links = variables.pop("find-links", ())

@@ -19,7 +19,7 @@ from gpuinstall.sources.requirements_file import parse_requirements
 from gpuinstall.sources.sources import apply_no_index, report_ignored_settings
 from gpuinstall.sources.uv_settings import KeyList, UvSetting, find_list, load_lists
 from tests.lab.listener import Listener
-from tests.lab.own_sources import only_variables, read_sources
+from tests.lab.own_sources import only_variables, read_sources, uv_settings
 
 FAMILY = frozenset({"torch", "triton"})
 
@@ -255,7 +255,7 @@ def test_rows_for_torch_are_removed_and_reported(read):
         'no-binary-package = ["torch"]\n'
     )
     sources = Sources(uv=replace(sources.uv, family=FAMILY))
-    settings = sources.uv_settings()
+    settings = uv_settings(sources)
     assert settings["override-dependencies"] == ["a"]
     assert settings["exclude-dependencies"] == ["b"]
     assert settings["dependency-metadata"] == []
@@ -409,7 +409,7 @@ def test_local_keys_of_the_user_become_variables(read):
 
 def test_options_of_an_index_reach_uv(read):
     row = '[[index]]\nurl = "https://a.example/simple"\nignore-error-codes = [403]\n'
-    [index] = read(row).uv_settings()["index"]
+    [index] = uv_settings(read(row))["index"]
     assert index == {"url": "https://a.example/simple", "ignore-error-codes": [403]}
     sources = read(f'{row}default = true\nname = "a"\n')
     assert sources.addresses.find_options("https://a.example/simple") == {

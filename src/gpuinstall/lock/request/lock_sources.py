@@ -221,6 +221,8 @@ def report_linked_hosts(
     reporter: Reporter,
 ) -> None:
     """Report hosts to which only the pages of a folder's index link."""
+    from gpuinstall.sources.web import find_index  # slow to import
+
     chosen = {one.value: one for one in addresses.folder_sources}
     known = {one.server for one in addresses.index_locations}
     hosts = {Location.parse(file.url).server: file.package for file in files}
@@ -228,10 +230,7 @@ def report_linked_hosts(
         indexes = addresses.find_indexes(package)
         if host in known or chosen.keys().isdisjoint(indexes):
             continue
-        index = ""
-        with suppress(InstallationError):
-            pages = (one for one in indexes if client.page(f"{one}/{package}/"))
-            index = next(pages, "")
+        index = find_index(client, package, indexes)
         if index in chosen:
             reporter.notice(
                 "Index", f"{host} (linked by {index} from {chosen[index].file})"
@@ -276,11 +275,9 @@ def _read_listed_urls(
             listing = list_files(extension, [torch], own, client)
             yield from (file.wheel.url for file in listing.files)
         return
-    page = None
     with suppress(InstallationError):
         page = find_page(client, package, sources.addresses.find_indexes(package))
-    for file in parse_files(page) if page else ():
-        yield file.url
+        yield from (file.url for file in (parse_files(page) if page else ()))
 
 
 def find_extension(name: str, addresses: Addresses) -> Extension:

@@ -270,8 +270,9 @@ def _find_indexes(uv: Table, file: Path) -> dict[str, str]:
     # Sources may refer to an index that a uv.toml replaces.
     for row in uv.get("index", uv.get(f"{MASKED}index", ())):
         index = format_index_url(row, file)
-        is_flat = row.get("format") == "flat"
-        indexes[row.get("name", "")] = links_url(index) if is_flat else index
+        if row.get("format") == "flat":
+            index = links_url(index)
+        indexes[row.get("name", "")] = index
     return indexes
 
 

@@ -193,7 +193,7 @@ class ResolverProject(Value):
         self, default_index: str | None, *, is_recent: bool = True
     ) -> dict[str, Any]:
         """Return uv's settings for indexes, static metadata, and sources."""
-        settings = self.sources.uv_settings()
+        settings = self.sources.uv.resolver_keys | self.sources.addresses.uv_rows
         settings["index"] += self.sources.credentials.uv_indexes()
         if default_index:
             options = self.sources.addresses.find_options(default_index)

@@ -6,7 +6,6 @@ import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -42,7 +41,7 @@ from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import Entry
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client
+from gpuinstall.sources.web import Client, find_index
 
 
 class Resolution(Value):
@@ -310,11 +309,8 @@ def record_own_indexes(
     extra = sources.with_default_index(None).addresses
 
     def find_first_index(package: str) -> str | None:
-        for index in extra.find_indexes(package):
-            with suppress(InstallationError):  # uv did not use this index
-                if client.page(f"{index}/{package}/"):
-                    return index
-        return links.get(package)
+        index = find_index(client, package, extra.find_indexes(package))
+        return index or links.get(package)
 
     names = [name for name in find_index_packages(packages) if name not in others]
     listed = read_listing(sources, client, (), names).wheels

@@ -12,6 +12,7 @@ from gpuinstall.base.advice import Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, real_path
 from gpuinstall.base.location import (
+    LINKS_FRAGMENT,
     Location,
     SourceKind,
     SourceOrigin,
@@ -384,10 +385,10 @@ def validate_torch_index(requested: str | None) -> str:
 
 def _setting_error(setting: SourceSetting, hint: Hint | tuple[Hint, ...]) -> UsageError:
     package = f" for {setting.package}" if setting.package else ""
-    value = f" = {setting.value}" if setting.value else ""
+    value = setting.value.removesuffix(LINKS_FRAGMENT)
     return UsageError(
         "source-setting",
-        f"{setting.place}: {setting.key}{package}{value} cannot be applied",
+        f"{setting.place}: {setting.key}{package}{value and f' = {value}'} cannot be applied",
         why="this setting selects package sources or files; ignoring it could install different files",
         hint=hint,
     )

@@ -217,9 +217,7 @@ def format_recorded_sources(
             isfile(folder / "pyvenv.cfg")
         )
         # The pip.conf of an environment has an effect only while it is active.
-        if setting.is_own or is_of_environment:
-            continue
-        if not setting.is_recorded:
+        if setting.is_own or is_of_environment or not setting.is_recorded:
             continue
         if isinstance(setting, UvSetting):
             lines.append(remove_logins(str(setting)))

@@ -234,8 +234,7 @@ def _check_location(
     effect = setting.effect
     if effect is Effect.INDEX:
         for other in addresses.folder_sources:
-            is_alike = other.key == setting.key
-            if is_alike and other.value != setting.value:
+            if other.key == setting.key and other.value != setting.value:
                 hint = f"Instead, use one default index; another one is {other.value}"
                 raise _setting_error(setting, hint)
     if effect in {Effect.LOCATED, Effect.FIND_LINKS}:

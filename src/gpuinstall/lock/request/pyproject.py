@@ -330,14 +330,11 @@ class ProjectFile(Value):
             member = ProjectFile.read(path, path.parent, self.no_sources)
         except (ValueError, UsageError):
             return None  # the readers of all projects report it
-        named = [
-            one
-            for one in find_uv_sources(self.uv, self.path, self.parts, ())
-            if one.package == requirement.name and one.location
-        ]
         is_virtual = member.uv.get("package") is False
-        if named and (is_virtual or any(one.is_virtual for one in named)):
-            return replace(member, enclosing=(*self.enclosing, known))
+        for one in find_uv_sources(self.uv, self.path, self.parts, ()):
+            is_named = one.package == requirement.name and one.location
+            if is_named and (is_virtual or one.is_virtual):
+                return replace(member, enclosing=(*self.enclosing, known))
         return None
 
     def locate(self, written: Iterable[Requirement], *parts: Part) -> RequirementsFile:

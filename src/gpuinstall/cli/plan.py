@@ -138,7 +138,7 @@ def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
 def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     choice = plan.choice
     gpus = tuple(gpu for gpu in machine.gpus if gpu.index in plan.covered_gpus)
-    if plan.status == "partial":
+    if gpus:
         machine = replace(machine, gpus=gpus)
     terminal.print_line(
         f"        for {format_machine(machine)}",

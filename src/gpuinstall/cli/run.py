@@ -19,6 +19,7 @@ from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     interpreter,
+    packages_folders,
     venv_option,
 )
 from gpuinstall.base.errors import (
@@ -29,6 +30,7 @@ from gpuinstall.base.errors import (
 from gpuinstall.base.files import read_document, restore_umask
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import normalize_name
 from gpuinstall.base.text import join_names, redact
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import (
@@ -286,14 +288,19 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
         program = _find_windows_program(words[0], variables["PATH"])
         status = subprocess.call([program, *words[1:]], env=variables)
     except OSError as error:
+        from gpuinstall.environments.packages import read_packages
+
         word = words[0]
         reason = error.strerror
         note = "or the package that provides it"
-        hint: Hint = make_command("install", word, note=note)
+        hint: Hint | None = make_command("install", word, note=note)
         # An unreadable folder on PATH causes another error.
         is_missing = "/" not in word and not shutil.which(word, path=variables["PATH"])
         if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
+            packages = read_packages(packages_folders(paths.venv))
+            if normalize_name(word) in {package.name for package in packages}:
+                reason, hint = "the package is installed, but has no such program", None
         if word == "-" or exists(word):
             hint = make_command("run python", *words)
         elif "/" in word or word.endswith(".py"):

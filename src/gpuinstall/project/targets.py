@@ -107,19 +107,20 @@ def make_lock_requests(
         (machine and machine.glibc) or project.contents.glibc or read_assumed_glibc()
     )
     is_glibc_alone = machine == create_target_machine(Target(CPU.tag), glibc)
-    if machine and not (targets and is_glibc_alone):
-        if request.targets:
-            raise UsageError(
-                "machine-and-target",
-                "--target cannot be combined with --machine, --gpu, --driver, --os, or --arch",
-                hint=make_change(
-                    without=("--target", request.targets[0]),
-                    note="--backend selects the build",
-                ),
-            )
+    is_described = machine and not (targets and is_glibc_alone)
+    if request.targets and (is_described or request.gpus is not None):
+        raise UsageError(
+            "machine-and-target",
+            "--target cannot be combined with --machine, --gpu, --gpus, --driver, --os, or --arch",
+            hint=make_change(
+                without=("--target", request.targets[0]),
+                note="--backend selects the build",
+            ),
+        )
+    if is_described:
         one = LockRequest(project.machine, request, catalog, builds_here=False)
         return (_add_selected_extras(project, one),)
-    if not targets:
+    if not targets or request.gpus is not None:
         here = LockRequest(project.machine, request, catalog)
         known = _make_locked_requests(project, here) or (here,)
         return tuple(_add_selected_extras(project, one) for one in known)
@@ -163,7 +164,8 @@ def _make_locked_requests(
     project: Project, here: LockRequest
 ) -> tuple[LockRequest, ...]:
     """Return a lock request for each existing lock file in the project."""
-    if here.request.backend:
+    # A backend or --gpus selects this machine.
+    if here.request.backend or here.request.gpus is not None:
         return ()
     locks = project.contents.locks.by_target
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):

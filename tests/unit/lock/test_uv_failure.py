@@ -123,6 +123,14 @@ def test_uv_error_has_code_and_hint(explain, text, code, part):
 
 
 @pytest.mark.parametrize(
+    "retried", ["error sending request for url (https://x/)", "operation timed out"]
+)
+def test_retried_request_does_not_hide_conflict(retried):
+    error = resolving(f"Transient failure: {retried}\n{CONFLICT}")
+    assert (error.code, error.why) == ("requirements-conflict", CONFLICT_IN_A_LINE)
+
+
+@pytest.mark.parametrize(
     ("message", "why"),
     [
         (CONFLICT, CONFLICT_IN_A_LINE),

@@ -191,7 +191,7 @@ def test_uv_cache_error_is_recognized(pinned):
 )
 def test_dependencies_are_read_from_uv_log(logged, requirement):
     edge = "DEBUG Adding transitive dependency for vllm==0.33.0:"
-    log = f"{edge} {logged}\nwarning: a warning\n{edge} gpuinstall-build!=3\n"
+    log = f"{edge} {logged}\nwarning: a warning\nWARN Retrying\n{edge} gpuinstall-build!=3\n"
 
     [found] = parse_log(log).edges["vllm", "0.33.0"]
 

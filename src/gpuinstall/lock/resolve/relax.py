@@ -189,19 +189,21 @@ def _explain_relaxation(
     """
     versions = resolution.versions
     torch = f"torch {versions['torch']}"
-    causes = {
-        one: cause or f"it is the version for {torch}" for one, cause in changed.items()
-    }
-    causes |= dict.fromkeys(resolution.relaxed.values(), why)
-    messages = [
-        f"{one.name} {versions[one.name]} instead of {one.text}: {cause}"
-        for one, cause in causes.items()
-        if one.name in versions
-    ]
-    removed = [one.text for one in causes if one.name not in versions]
+    messages = []
+    removed = []
+    relaxed = {}
+    for one in (*changed, *resolution.relaxed.values()):
+        version = versions.get(one.name)
+        if version and one.allows(version):
+            continue
+        relaxed[one.name] = one
+        if version:
+            cause = changed.get(one, why) or f"it is the version for {torch}"
+            messages.append(f"{one.name} {version} instead of {one.text}: {cause}")
+        else:
+            removed.append(one.text)
     if removed:
         names = join_names(removed)
         messages.append(f"without {names}, which {torch} does not require")
-    relaxed = {requirement.name: requirement for requirement in causes}
     reasons = [Reason("relaxed", message) for message in messages]
     return replace(resolution.with_warnings(reasons), relaxed=relaxed)

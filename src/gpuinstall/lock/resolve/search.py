@@ -136,8 +136,7 @@ def _settle(
         else:
             return _refuse(question, outcome, known)
     message = f"no compatible versions were found after {TURNS} attempts"
-    hint = "Request versions that are known to work"
-    error = NoBuildError(SEARCH_ENDED, message, hint=hint)
+    error = NoBuildError(SEARCH_ENDED, message)
     return _refuse(question, Conflict(error), known)
 
 

@@ -101,7 +101,7 @@ class UvLog(Value):
 OWN_PACKAGES = "gpuinstall-"
 """Prefix of packages that add requirements missing from METADATA."""
 
-_LOGGED = re.compile(r"^(?:TRACE|DEBUG|INFO) .*\n?", re.MULTILINE)
+_LOGGED = re.compile(r"^(?:TRACE|DEBUG|INFO|WARN) .*\n?", re.MULTILINE)
 _EDGE = re.compile(
     r"^DEBUG Adding transitive dependency for ([\w.-]+)==(\S+): "
     r"([\w.-]+)(\[[^]]*\])?(?:\{.*\})?(.*)$",

@@ -39,6 +39,7 @@ _LINES = 15
 
 _FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
+_CONFLICT = "No solution found when resolving dependencies"
 _STOPPED = re.compile(
     rf"{_BACKEND}|Building source distributions (?:for `[^`]+` )?is disabled"
 )
@@ -215,7 +216,6 @@ _REQUEST_ERRORS = (
         r"Wheels are required for `(?P<package>\S+)` because .* disabled for all packages",
         "only-binary",
         f"{{package}} {NO_WHEEL}",
-        (),
         error=NoBuildError,
     ),
     _ErrorPattern(
@@ -244,7 +244,6 @@ _REQUEST_ERRORS = (
         "No solution found",
         "requirements-conflict",
         "no versions satisfy all requirements",
-        ("Request fewer packages, or other versions",),
         error=NoBuildError,
     ),
 )
@@ -302,7 +301,8 @@ def explain_failure(
         or explain_build_failure(message)
         or _find_matching_error(message, *_SYSTEM_ERRORS)
     )
-    if error:
+    # Before this conflict, uv retried all requests that failed.
+    if error and (error.code == "offline" or _CONFLICT not in message):
         return error
     unlisted_package = min(find_mentioned_names(message, unlisted), default=None)
     if unlisted_package:

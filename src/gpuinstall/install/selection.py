@@ -175,16 +175,17 @@ def _add_lock(
     resolution: Resolution, state: InstallState, project: Project
 ) -> tuple[InstallState, CompatibleLock]:
     """Return a state with a resolution, and its lock file."""
-    from gpuinstall.lock.write import build_locks  # slow to import
+    from gpuinstall.lock.write import build_locks, fetch_hashes  # slow to import
 
     session = project.open_session()
     place = state.existing.paths
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message, *warning.fixes)
     folder = place.folder if place.is_managed else Path()
-    [lock] = build_locks(
-        [state.lock_request], [resolution], session, folder, resolution.unhashed_wheels
+    hashes = fetch_hashes(
+        [resolution], resolution.unhashed_wheels, session.client, session.reporter
     )
+    [lock] = build_locks([state.lock_request], [resolution], hashes, folder)
     request = state.lock_request
     python = find_release(resolution.choice.python, request.request, request.machine)
     fit = CompatibleLock(lock, resolution.plan, python)

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.folder import FolderLocks
+    from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Client
 
     RequestForLock = Callable[[Lock, LockRequest], Request]
 
@@ -116,7 +119,11 @@ def check_locks(
         compared = locks if is_left_over else kept
         reasons = [*_find_staleness_reasons(lock, compared, project)]
         if session and not reasons:
-            reasons = [*_find_unavailable_files(lock, session)]
+            sources = session.find_listed_sources()
+            found = _find_unavailable_files(
+                lock, sources, session.client, session.reporter
+            )
+            reasons = [*found]
         checked.append(
             CheckedLock(paths[lock.name], lock, tuple(reasons), is_left_over)
         )
@@ -181,17 +188,18 @@ def _find_staleness_reasons(
         yield Reason("edited", "it was edited after gpuinstall wrote it")
 
 
-def _find_unavailable_files(lock: Lock, session: Session) -> Iterator[Reason]:
+def _find_unavailable_files(
+    lock: Lock, sources: Sources, client: Client, reporter: Reporter
+) -> Iterator[Reason]:
     """Yield a reason if locked files are unavailable or from unknown hosts."""
     files = [file for file in lock.files if is_http_url(file.url)]
     try:
-        sources = session.find_listed_sources()
-        check_hosts(lock, files, sources, session.client, session.reporter)
+        check_hosts(lock, files, sources, client, reporter)
     except LockError as error:
         yield Reason(error.code, error.message)
         return
     addresses = [file.url for file in files]
-    gone = map_concurrently(session.client.is_gone, addresses)
+    gone = map_concurrently(client.is_gone, addresses)
     for file, is_gone in zip(files, gone, strict=True):
         if is_gone:
             message = f"{file.package} is no longer available at {file.url}"

@@ -53,7 +53,7 @@ from gpuinstall.machine.vendors import create_rules
 from gpuinstall.sources.sources import report_ignored_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web import Head
+    from gpuinstall.sources.web import Client, Head
 
     _Hashes = Mapping[str, str]
 
@@ -137,7 +137,8 @@ def write_locks(
     _report_resolutions(resolutions, changes, session.reporter)
     missing = {file for one in resolutions for file in one.hashes.missing}
     later = missing if options.dry_run else ()
-    locks = build_locks(requests, resolutions, session, folder, later)
+    hashes = fetch_hashes(resolutions, later, session.client, session.reporter)
+    locks = build_locks(requests, resolutions, hashes, folder)
     # Write concurrently, because each write waits for the disk.
     write = partial(_write, folder=folder, dry_run=options.dry_run)
     written = map_concurrently(write, locks)
@@ -251,22 +252,20 @@ def find_warnings_about_others(
         )
 
 
-def build_locks(
-    requests: Sequence[LockRequest],
-    resolutions: Sequence[Resolution],
-    session: Session,
-    folder: Path,
+def fetch_hashes(
+    resolutions: Iterable[Resolution],
     later: Collection[LockedFile],
-) -> list[Lock]:
-    """Download files without a hash, and build a lock from each resolution.
+    client: Client,
+    reporter: Reporter,
+) -> _Hashes:
+    """Download files without a hash, and return the hash of every file by URL.
 
     Args:
-        requests: The user's request for each lock, which the lock records.
         resolutions: The resolutions to lock.
-        session: The HTTP clients and caches.
-        folder: The folder for the lock files, to which locked paths are relative.
         later: The files to hash during the installation. Until then, the locks have
             placeholder hashes, and must not be saved.
+        client: The HTTP client.
+        reporter: Reports the progress.
     """
     hashes: dict[str, str] = {}
     missing: dict[LockedFile, Head] = {}
@@ -274,8 +273,17 @@ def build_locks(
         hashes |= resolution.hashes.known
         missing |= resolution.hashes.missing
     now = {file: head for file, head in missing.items() if file not in later}
-    hashes |= fetch_missing(now, session.client, session.reporter)
-    hashes |= {file.url: placeholder_hash(file.url) for file in later}
+    hashes |= fetch_missing(now, client, reporter)
+    return hashes | {file.url: placeholder_hash(file.url) for file in later}
+
+
+def build_locks(
+    requests: Sequence[LockRequest],
+    resolutions: Sequence[Resolution],
+    hashes: _Hashes,
+    folder: Path,
+) -> list[Lock]:
+    """Build a lock from each resolution, as ``build_lock``."""
     return [
         build_lock(request, resolution, hashes, folder)
         for request, resolution in zip(requests, resolutions, strict=True)

@@ -9,6 +9,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.live_builds import add_listed_builds
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources.session import open_session
+from gpuinstall.wheels.learned.reader import make_reader
 from tests.frozen import frozen_catalog
 from tests.lab.own_sources import read_sources
 
@@ -23,5 +24,7 @@ def test_companions_of_uvs_default_index_are_listed(tmp_path, monkeypatch):
     offline = Sourcing(offline=True)
     sources = read_sources(None, {}, tmp_path)
     with open_session(sources, Reporter(), sourcing=offline) as session:
-        live = add_listed_builds(request, session, Reporter())
+        listed = session.find_listed_sources()
+        reader = make_reader(session)
+        live = add_listed_builds(request, listed, session.client, reader)
     assert live.catalog.uncataloged["torchaudio", ""] == [Version("2.99.0")]

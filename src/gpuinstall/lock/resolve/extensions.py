@@ -109,6 +109,9 @@ class ExtensionChoice(Value):
     """The command for another build or Python for which a file exists."""
 
 
+_Choose = Callable[[Extension, Question, Requirement], ExtensionChoice]
+
+
 class ExtensionChooser:
     """Selects a file for the builds, Python, and platform of a resolution."""
 
@@ -346,22 +349,31 @@ class QuestionsWithFiles(Value):
 
 
 def create_questions_with_files(
-    questions: Sequence[Question], session: Session
+    questions: Sequence[Question],
+    choose: _Choose,
+    addresses: Addresses,
+    reporter: Reporter,
 ) -> Iterator[QuestionsWithFiles]:
     """Yield questions with a file of each extension, latest torch first.
 
     The order of the requirements does not affect the result.
 
+    Args:
+        questions: The question for each target.
+        choose: Selects a file for an extension.
+        addresses: The sources of the extensions.
+        reporter: Reports the selected and rejected files.
+
     Raises:
         NoBuildError: No torch version has a file of each extension, and an extension
             cannot be built.
     """
-    requested = _find_requested_extensions(questions[0], session.sources.addresses)
+    requested = _find_requested_extensions(questions[0], addresses)
     extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
     while found < TORCHES and all(question.builds for question in questions):
-        chosen = _choose_files(extensions, questions, session)
+        chosen = _choose_files(extensions, questions, choose, reporter)
         if chosen.refusal is None:
             found += 1
             yield chosen
@@ -379,14 +391,16 @@ def create_questions_with_files(
 def _choose_files(
     extensions: Sequence[tuple[Extension, Requirement]],
     questions: Sequence[Question],
-    session: Session,
+    choose: _Choose,
+    reporter: Reporter,
 ) -> QuestionsWithFiles:
     """Select a file for each extension and the torch version of all targets.
 
     Args:
         extensions: The extensions with their requirements.
         questions: The question for each target.
-        session: The sources and their clients.
+        choose: Selects a file for an extension.
+        reporter: Reports the selected and rejected files.
     """
     chosen = QuestionsWithFiles([*questions])
     for extension, requirement in extensions:
@@ -394,8 +408,8 @@ def _choose_files(
             question = chosen.questions[position]
             if not question.is_applicable(requirement):
                 continue
-            choice = choose_prebuilt(extension, question, session, requirement)
-            _report_files(extension, choice, session.reporter)
+            choice = choose(extension, question, requirement)
+            _report_files(extension, choice, reporter)
             if choice.fit:
                 chosen = _select_file(extension, choice.fit, chosen, position)
                 continue
@@ -478,8 +492,8 @@ def _find_requested_extensions(
 def choose_prebuilt(
     extension: Extension,
     question: Question,
-    session: Session,
     requirement: Requirement,
+    session: Session,
 ) -> ExtensionChoice:
     """Select a prebuilt file for an extension.
 
@@ -489,8 +503,8 @@ def choose_prebuilt(
     Args:
         extension: The extension.
         question: The question, with the builds of torch and the GPUs.
-        session: The sources and their clients.
         requirement: The requirement of the extension.
+        session: The sources and their clients.
     """
     refusal = _find_unsupported_gpu(extension, question)
     if refusal:

@@ -358,7 +358,7 @@ def _find_prebuilt(
     files = dict[str, tuple[Wheel, ...]]()
     for name in sorted(load_extensions().rows.keys() & find_sdists(answer)):
         row = find_extension(name, lane.session.sources.addresses)
-        fit = choose_prebuilt(row, question, lane.session, Requirement.of(name)).fit
+        fit = choose_prebuilt(row, question, Requirement.of(name), lane.session).fit
         if fit and name not in known.files and name not in question.files:
             files[name] = (fit.wheel,)
     return files

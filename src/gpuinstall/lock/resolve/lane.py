@@ -74,7 +74,13 @@ class Lane:
             UsageError: An index would serve a package for which a setting has a URL.
         """
         one, sources = self.question, self.session.sources
-        read = partial(read_remote_archive, session=self.session)
+        read = partial(
+            read_remote_archive,
+            texts=self.session.texts,
+            client=self.session.client,
+            reporter=self.session.reporter,
+            folder=self.session.scratch,
+        )
         find = partial(
             find_nested_requirements,
             folder=self.session.folder,

@@ -21,8 +21,8 @@ from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import list_unselectable_backends
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client, network_hint
-from gpuinstall.wheels.learned.reader import make_reader
+from gpuinstall.sources.web import Client, Page, network_hint
+from gpuinstall.wheels.learned.reader import Reader, make_reader
 from gpuinstall.wheels.learned.row import WheelRow
 
 MAX_TURNS = 3
@@ -41,17 +41,32 @@ def add_live_builds(
     The second value is the error of an unreachable default index. In this case, other
     findings about the sources are not reported.
     """
-    reads: list[Callable[[], UnreachableError | None]] = [
-        partial(_check_default_index, session),
-        *(partial(_read_first_pages, one, session) for one in requests),
-    ]
-    unreachable, *_ = map_concurrently(lambda read: read(), reads)
+    addresses, client = session.sources.addresses, session.client
+    unreachable = None
+    if not session.sourcing.offline:
+        default = session.find_default_index() or ""
+        is_original = not addresses.default_index
+        reads: list[Callable[[], UnreachableError | None]] = [
+            partial(_check_default_index, default, client, is_original=is_original),
+            *(
+                partial(
+                    _read_first_pages,
+                    one,
+                    session.sources,
+                    client,
+                    session.find_page_if_reachable,
+                )
+                for one in requests
+            ),
+        ]
+        unreachable, *_ = map_concurrently(lambda read: read(), reads)
     reporter = Reporter() if unreachable else session.reporter
-    live = []
+    sources, live = session.find_listed_sources(), []
     for request in requests:
-        live.append(add_listed_builds(request, session, reporter))
+        reader = make_reader(session, reporter)
+        live.append(add_listed_builds(request, sources, client, reader))
         reporter = Reporter()
-    silent = session.client.unreachable(session.sources.addresses.torch_index)
+    silent = client.unreachable(addresses.torch_index)
     if silent and not unreachable:
         why = f"{silent.host} is unreachable; without it"
         if session.sourcing.offline:
@@ -84,27 +99,31 @@ def _find_unavailable_builds(
             yield f"{why}, the best build is {here} instead of {best}"
 
 
-def _read_first_pages(request: LockRequest, session: Session) -> None:
+def _read_first_pages(
+    request: LockRequest,
+    sources: Sources,
+    client: Client,
+    find_page: Callable[[str], Page | None],
+) -> None:
     """Request the pages that every resolution needs, all at once.
 
     Later reads report the errors.
     """
     plan = request.outcome
-    if isinstance(plan, Rejected) or session.sourcing.offline:
+    if isinstance(plan, Rejected):
         return
     needed = create_question(request, plan)
-    sources = session.sources
     reads: list[Callable[[], object]] = []
     if sources.uv.selects_latest:
         names = requirement_names(one for one in needed.programs if not one.url)
-        reads += [partial(session.find_page_if_reachable, name) for name in names]
+        reads += [partial(find_page, name) for name in names]
     if is_http_url(sources.addresses.torch_index):
         place = f"{sources.addresses.torch_index}/{plan.choice.build.backend.tag}"
         names = needed.requested & request.catalog.family
         if request.machine.os == "linux":
             names |= {"triton"}
         urls = [f"{place}/", *(f"{place}/{name}/" for name in names)]
-        reads += [partial(session.client.page, url) for url in urls]
+        reads += [partial(client.page, url) for url in urls]
 
     def read_or_ignore(read: Callable[[], object]) -> None:
         with suppress(InstallationError):
@@ -113,21 +132,27 @@ def _read_first_pages(request: LockRequest, session: Session) -> None:
     map_concurrently(read_or_ignore, reads)
 
 
-def _check_default_index(session: Session) -> UnreachableError | None:
+def _check_default_index(
+    address: str, client: Client, *, is_original: bool
+) -> UnreachableError | None:
     """Return the error of an unreachable default index.
 
-    The result is None if the index responds, if uv is offline, or if uv may trust a
-    certificate that gpuinstall does not trust.
+    The result is None if the index responds, or if uv may trust a certificate that
+    gpuinstall does not trust.
+
+    Args:
+        address: The address of the index.
+        client: The HTTP client.
+        is_original: Whether no setting replaces uv's own default index.
     """
-    address = session.find_default_index() or ""
-    if session.sourcing.offline or not is_http_url(address):
+    if not is_http_url(address):
         return None
     try:
         # The catalog needs this page too. A recent one is validated while uv runs.
-        session.client.page(f"{address}/torch/")
+        client.page(f"{address}/torch/")
     except UnreachableError as error:
         hints = [*error.fixes, network_hint()]
-        if not session.sources.addresses.default_index:
+        if is_original:
             hints.append("Set UV_DEFAULT_INDEX if you use a mirror")
         error.fixes = tuple(dict.fromkeys(hints))
         return error
@@ -137,9 +162,7 @@ def _check_default_index(session: Session) -> UnreachableError | None:
 
 
 def add_listed_builds(
-    request: LockRequest,
-    session: Session,
-    reporter: Reporter,
+    request: LockRequest, sources: Sources, client: Client, reader: Reader
 ) -> LockRequest:
     """Return a request with the builds that the sources currently list.
 
@@ -148,15 +171,14 @@ def add_listed_builds(
 
     Args:
         request: The request.
-        session: The sources and their clients.
-        reporter: Reports which builds are read.
+        sources: The sources, with the default index.
+        client: The HTTP client.
+        reader: Reads the builds, and reports them.
 
     Raises:
         InstallationError: A source refuses the request, or its page is malformed.
     """
-    sources = session.find_listed_sources()
-    live = _read_listed_builds(request, sources, session.client, reporter)
-    reader = make_reader(session, reporter)
+    live = _read_listed_builds(request, sources, client, reader.reporter)
     unread = [build for build in live.catalog.builds if build.unread]
     if unread:
         live = _add_inspected_builds(live, unread, reader.find_cached_row)
@@ -165,7 +187,7 @@ def add_listed_builds(
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
-        reporter.wait(f"inspecting {names} (not in the catalog)")
+        reader.reporter.wait(f"inspecting {names} (not in the catalog)")
         live = _add_inspected_builds(live, to_read, reader.read_torch_row)
     return live
 

@@ -19,9 +19,11 @@ from gpuinstall.base.errors import (
     InstallationError,
     MachineError,
     NoBuildError,
+    UnreachableError,
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Constraint, is_http_url
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
@@ -44,7 +46,10 @@ from gpuinstall.lock.resolve.explain import (
     find_doubts,
     list_uninspected,
 )
-from gpuinstall.lock.resolve.extensions import create_questions_with_files
+from gpuinstall.lock.resolve.extensions import (
+    choose_prebuilt,
+    create_questions_with_files,
+)
 from gpuinstall.lock.resolve.facts import TORCH_ADDED, Found, Refused
 from gpuinstall.lock.resolve.lane import Lane
 from gpuinstall.lock.resolve.live_builds import add_live_builds
@@ -76,20 +81,24 @@ from gpuinstall.lock.uv.fetch import find_known_hashes
 from gpuinstall.lock.uv.project import locate_requirement
 from gpuinstall.lock.uv.resolution import (
     Resolution,
+    check_indexes,
     check_sources,
     find_requested_hashes,
     keep_requested_files,
+    record_own_indexes,
 )
 from gpuinstall.machine.vendors import select_rules
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.values import HELD_BACK
+from gpuinstall.sources import Sources
 from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import FIND_LINKS
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.web import ALL_PACKAGES, Page
 
 Resolutions = list[Resolution]
+_Resolve = Callable[[Requests, Alternative], Resolutions | Conflict]
 
 TARGETS_AT_ONCE = 6
 """Maximum number of concurrent uv runs; more would compete for cores."""
@@ -120,14 +129,27 @@ def resolve_locks(
     _renew_pages(requests[0], session, previous)
     # Ask uv once. Threads that start together would each run uv.
     session.find_default_index()
-    outcome = _resolve_with_locked_torch(requests, previous, session)
+    resolve = partial(resolve_alternative, session=session)
+    outcome = _resolve_with_locked_torch(requests, previous, session.sources, resolve)
     outcome = outcome or _resolve_with_live_builds(requests, previous, session)
     preferred = requests[0].request.preferred
     resolutions = [
         one.with_warnings(_find_changed_versions(one.versions, preferred))
         for one in outcome
     ]
-    _report_sources(resolutions, previous.releases, session)
+    addresses = session.find_listed_sources().addresses
+    family = session.sources.uv.family
+    _report_indexes(resolutions, addresses, family, session.reporter)
+    for one in resolutions:
+        files = list_locked_files(one.packages)
+        report_linked_hosts(files, addresses, session.client, session.reporter)
+        builds = [
+            build
+            for build in find_source_builds(one.packages)
+            if (build.package, build.version) not in previous.releases
+        ]
+        site = _create_build_context(one, session.environment, session.sources)
+        report_builds(builds, site, session.reporter)
     return resolutions
 
 
@@ -155,7 +177,8 @@ def _resolve_with_live_builds(
     live, unreachable = add_live_builds(requests, session)
     if unreachable:
         raise create_resolution_error(unreachable, requests)
-    _check_locked_torch(live, previous.locks, session)
+    index = session.sources.addresses.torch_index
+    _check_locked_torch(live, previous.locks, index, session.client.unreachable(index))
     locked = [*previous.create_alternatives(live)]
     resolve = partial(resolve_alternative, session=session)
     with_usual = partial(resolve, usual=requests)
@@ -180,13 +203,13 @@ def _resolve_with_live_builds(
 
 
 def _resolve_with_locked_torch(
-    requests: Requests, previous: Previous, session: Session
+    requests: Requests, previous: Previous, sources: Sources, resolve: _Resolve
 ) -> Resolutions:
     """Resolve without pages of the torch family, or return an empty list.
 
     The list is empty if torch may change.
     """
-    locks, sources = previous.locks, session.sources
+    locks = previous.locks
     # Locked files have no upload date.
     is_dated = sources.addresses.find_links or sources.uv.exclude_newer
     if is_dated or previous.may_move_torch(requests[0]):
@@ -198,7 +221,6 @@ def _resolve_with_locked_torch(
         live = [one for one, _ in kept]
         alternatives = previous.create_alternatives(live)
         strict = [replace(one, kept=wheels) for one in alternatives]
-        resolve = partial(resolve_alternative, session=session)
         outcome = _resolve_first(live, strict, resolve)
         return [] if isinstance(outcome, Conflict) else outcome
     return []
@@ -207,7 +229,7 @@ def _resolve_with_locked_torch(
 def _resolve_first(
     requests: Requests,
     alternatives: Iterable[Alternative],
-    resolve: Callable[[Requests, Alternative], Resolutions | Conflict],
+    resolve: _Resolve,
 ) -> Resolutions | Conflict:
     """Resolve the first possible alternative.
 
@@ -287,7 +309,11 @@ def resolve_alternative(
         outcome = Conflict(failure)
     else:
         if not isinstance(outcome, Conflict):
-            return _check_buildable(outcome, session)
+            sites = [
+                _create_build_context(one, session.environment, session.sources)
+                for one in outcome
+            ]
+            return _check_buildable(outcome, sites, session.reporter)
         silence = session.client.unreachable(session.sources.addresses.torch_index)
     if silence is None:
         return outcome
@@ -371,14 +397,13 @@ def create_resolution_error(
 def _check_locked_torch(
     requests: Requests,
     locks: Iterable[Lock],
-    session: Session,
+    index: str,
+    silent: UnreachableError | None,
 ) -> None:
     """Raise InstallationError if the torch index lacks the locked torch.
 
     Another source may have only a much older torch, so the lock is not changed.
     """
-    index = session.sources.addresses.torch_index
-    silent = session.client.unreachable(index)
     absent = defaultdict[str, set[str | None]](set)
     for request in requests:
         machine = request.machine
@@ -413,46 +438,46 @@ def _find_listed_files(
 
 
 def _check_buildable(
-    resolutions: Resolutions, session: Session
+    resolutions: Resolutions, sites: Iterable[BuildContext], reporter: Reporter
 ) -> Resolutions | Conflict:
     """Return the resolutions, or the conflict if a package cannot be built."""
-    for one in resolutions:
-        builds, site = (
-            find_source_builds(one.packages),
-            _create_build_context(one, session),
-        )
+    for one, site in zip(resolutions, sites, strict=True):
+        builds = find_source_builds(one.packages)
         try:
             check_builds(builds, site, here=one.request.builds_here)
         except NoBuildError as error:
-            report_builds(builds, site, session.reporter)
+            report_builds(builds, site, reporter)
             return Conflict(error)
     return resolutions
 
 
-def _create_build_context(resolution: Resolution, session: Session) -> BuildContext:
+def _create_build_context(
+    resolution: Resolution, environ: Mapping[str, str], sources: Sources
+) -> BuildContext:
     """Return the machine and environment variables for source builds."""
     return BuildContext(
         backend=resolution.choice.build.backend,
         versions=resolution.versions,
         machine=resolution.request.machine,
-        environ=session.environment,
-        sources=session.sources,
+        environ=environ,
+        sources=sources,
     )
 
 
-def _report_sources(
+def _report_indexes(
     resolutions: Iterable[Resolution],
-    reported: Collection[tuple[str, str]],
-    session: Session,
+    addresses: Addresses,
+    family: Collection[str],
+    reporter: Reporter,
 ) -> None:
-    """Report source builds and the indexes from the user's configuration.
+    """Report the indexes from the user's configuration.
 
     Args:
         resolutions: The resolution for each target.
-        reported: Releases whose builds were reported before.
-        session: The HTTP clients and caches.
+        addresses: The sources of packages.
+        family: The packages that only PyTorch's sources may provide.
+        reporter: Reports the indexes.
     """
-    addresses = session.find_listed_sources().addresses
     own = addresses.own_indexes
     packages = defaultdict[str, dict[str, None]](dict)
     for resolution in resolutions:
@@ -461,18 +486,12 @@ def _report_sources(
                 packages[package.index][package.name] = None
         # A lock has no index for torch from find-links, only the path of the file.
         for file in list_locked_files(resolution.packages):
-            if file.package in session.sources.uv.family:
+            if file.package in family:
                 for index in addresses.find_own_links(Location.parse(file.url)):
                     packages[index][file.package] = None
     for index, names in packages.items():
         place = f"{own[index].value} (from {own[index].file})"
-        session.reporter.step("Index", f"{place}: the source of {join_names([*names])}")
-    for resolution in resolutions:
-        files = list_locked_files(resolution.packages)
-        report_linked_hosts(files, addresses, session.client, session.reporter)
-        builds = find_source_builds(resolution.packages)
-        new = [one for one in builds if (one.package, one.version) not in reported]
-        report_builds(new, _create_build_context(resolution, session), session.reporter)
+        reporter.step("Index", f"{place}: the source of {join_names([*names])}")
 
 
 def _find_changed_versions(
@@ -514,10 +533,14 @@ def resolve_targets(
     conflicts = []
     try:
         for files in create_questions_with_files(
-            create_questions(requests, alternative), session
+            create_questions(requests, alternative),
+            partial(choose_prebuilt, session=session),
+            session.sources.addresses,
+            session.reporter,
         ):
-            resolve = partial(_resolve_one, session=session)
-            outcome = _resolve_together(files.questions, resolve)
+            outcome = _resolve_together(
+                files.questions, lambda question: _resolve_one(Lane(question, session))
+            )
             if not isinstance(outcome, Conflict):
                 return [one.with_warnings(files.remarks) for one in outcome]
             conflicts.append(outcome)
@@ -595,15 +618,14 @@ def _mark_conflicts(
     ]
 
 
-def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
+def _resolve_one(lane: Lane) -> Resolution | Conflict:
     """Resolve a request for one target."""
-    lane = Lane(question, session)
     found = search(lane)
     if isinstance(found, Refused):
         return explain_refusal(found)
     resolution = _create_resolution(found, lane)
     for detail in list_uninspected(found):
-        session.reporter.detail("Inspected", detail)
+        lane.session.reporter.detail("Inspected", detail)
     return resolution.with_warnings(find_doubts(found))
 
 
@@ -617,17 +639,21 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
     question, answer = lane.question, found.answer
     request, session = question.lock_request, lane.session
     pages = collect_pages(found.known, lane, chosen=answer.build)
+    client = session.client
     packages = check_sources(
-        answer.packages,
-        pages,
-        session,
-        family=found.bound,
-        backend=answer.build.backend.tag,
+        answer.packages, pages, found.bound, session.sources, session.reporter
+    )
+    if not session.sourcing.offline:
+        listed = session.find_listed_sources()
+        backend = answer.build.backend.tag
+        check_indexes(packages, pages, backend, sources=listed, client=client)
+    packages = record_own_indexes(
+        packages, pages, sources=session.sources, client=client
     )
     addresses = session.sources.addresses
     requested = find_requested_hashes(request.request.requirements, packages, addresses)
     packages = keep_requested_files(
-        packages, requested, addresses, session.client, session.reporter
+        packages, requested, addresses, client, session.reporter
     )
     locked = question.hashes
     files = [
@@ -640,7 +666,7 @@ def _create_resolution(found: Found, lane: Lane) -> Resolution:
         plan=plan,
         target=request.create_target(plan.choice.build),
         packages=packages,
-        hashes=find_known_hashes(files, session.client),
+        hashes=find_known_hashes(files, client),
         prebuilt={**question.files, **found.known.files},
         relaxed={
             pin.name: pin

@@ -179,29 +179,43 @@ def _store_path(file: LockedFile) -> str:
     return f"{hashlib.sha256(file.url.encode()).hexdigest()[:16]}/{name}"
 
 
-def read_remote_archive(source: PackageSource, session: Session) -> ArchiveTexts:
+def read_remote_archive(
+    source: PackageSource,
+    texts: dict[str, Sequence[tuple[str, str]]],
+    client: Client,
+    reporter: Reporter,
+    folder: Path,
+) -> ArchiveTexts:
     """Return the files of a remote archive from which uv reads requirements.
 
-    A run reads each archive once.
+    Args:
+        source: The archive.
+        texts: The archives that this run has read, by URL.
+        client: The HTTP client.
+        reporter: Reports the progress.
+        folder: The folder for sdists.
 
     Raises:
         UsageError: The archive has too many members to unpack.
         WheelError: A file in the wheel is too large or damaged.
     """
     url = source.address.partition("#")[0]
-    if url not in session.texts:
-        texts: ArchiveTexts = ()
+    if url not in texts:
+        found: ArchiveTexts = ()
         # uv reports a file that its server does not send.
         with suppress(InstallationError):
-            texts = _open_remote_archive(source, url, session)
-        session.texts[url] = [*texts]
-    return session.texts[url]
+            found = _open_remote_archive(source, url, client, reporter, folder)
+        texts[url] = [*found]
+    return texts[url]
 
 
 def _open_remote_archive(
-    source: PackageSource, url: str, session: Session
+    source: PackageSource,
+    url: str,
+    client: Client,
+    reporter: Reporter,
+    folder: Path,
 ) -> ArchiveTexts:
-    client = session.client
     if source.kind is SourceKind.WHEEL:
         # Some servers do not support range requests.
         with suppress(WheelError):
@@ -210,8 +224,7 @@ def _open_remote_archive(
             )
             return read_wheel(ranges)
     file = LockedFile("", url)
-    folder = session.scratch
-    fetch_missing({file: client.head(url)}, client, session.reporter, folder=folder)
+    fetch_missing({file: client.head(url)}, client, reporter, folder=folder)
     return read_archive(folder / _store_path(file))
 
 

@@ -40,7 +40,6 @@ from gpuinstall.sources import Sources
 from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import Entry
 from gpuinstall.sources.provenance import Effect
-from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import Client, find_index
 
 
@@ -107,34 +106,29 @@ class Resolution(Value):
 def check_sources(
     packages: Packages,
     pages: Pages,
-    session: Session,
-    *,
     family: Collection[str],
-    backend: str,
+    sources: Sources,
+    reporter: Reporter,
 ) -> Packages:
-    """Check the sources of all files, and record the user's own indexes.
+    """Check the sources of all files, and use the files of the pages.
 
     Args:
         packages: The packages of uv's lock, without the virtual packages.
         pages: The files of packages that have their own page.
-        session: The HTTP clients and caches.
         family: The packages that only PyTorch's sources may provide.
-        backend: The tag of torch's backend.
+        sources: The sources.
+        reporter: Reports URLs in METADATA.
 
     Raises:
         InstallationError: A file is from a source that is not configured for its package.
         UsageError: A project file requires another source of a package.
     """
-    sources = session.sources
     check_required_urls(find_index_packages(packages), sources.addresses)
-    report_metadata_urls(packages, sources, session.reporter)
+    report_metadata_urls(packages, sources, reporter)
     check_family_wheels(packages, family)
     packages = use_page_files(packages, pages)
     check_provenance(list_locked_files(packages), pages)
-    if not session.sourcing.offline:
-        listed = session.find_listed_sources()
-        check_indexes(packages, pages, backend, sources=listed, client=session.client)
-    return record_own_indexes(packages, pages, sources=sources, client=session.client)
+    return packages
 
 
 def find_index_packages(packages: Packages) -> dict[str, list[str]]:

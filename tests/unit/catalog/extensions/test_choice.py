@@ -115,8 +115,8 @@ def test_extension_inspection_counts_bytes_read(shop, tmp_path):
         found = choose_prebuilt(
             shop.extension("flash-attn"),
             lock_problem(),
-            session,
             parse_requirement("flash-attn"),
+            session,
         )
         assert found.fit
         assert make_reader(session).bytes_read == found.fit.row.bytes > 0

@@ -121,9 +121,9 @@ def suggest_running_targets(requests: Requests, refusal: GpuInstallError) -> Non
 
 
 def _find_program_pins(requests: Requests) -> Pins:
-    family = requests[0].catalog.family
     limits = list_version_limits(requests[0].request)
-    return tuple(one for one in limits if one.name not in family)
+    # The build determines torch.
+    return tuple(one for one in limits if one.name != "torch")
 
 
 def _list_attempts(pins: Pins) -> dict[tuple[frozenset[str], Pins], None]:

@@ -109,17 +109,10 @@ def _suggest_relaxing(
         for each, obstacles in blocked
         if can_run_without(obstacles, versions)
     }
-    if not running:
-        return
-    from gpuinstall.plan.relax import list_nearest_torches  # slow to import
+    from gpuinstall.plan.relax import NEAREST, list_nearest_torches  # slow to import
 
-    for torch in list_nearest_torches(demand.request, context.catalog):
-        if torch in running:
-            nearest = "the nearest that runs here"
-            if any(one.specifier for one in demand.others):
-                nearest = "or the nearest that the other packages allow"
-            yield make_change("--relax", note=f"torch {torch}, {nearest}")
-            return
+    if running.intersection(list_nearest_torches(demand.request, context.catalog)):
+        yield make_change("--relax", note=NEAREST)
 
 
 def suggest_cpu_build(refusal: Rejected, context: PlanContext) -> Rejected:
@@ -139,9 +132,7 @@ def suggest_cpu_build(refusal: Rejected, context: PlanContext) -> Rejected:
         if build.backend == CPU and can_run_without(obstacles, backend):
             cpu = make_change("--backend", "cpu", note="selects the CPU build")
             return replace(refusal, changes=(*refusal.changes, cpu))
-    if refusal.fixes or refusal.changes:
-        return refusal
-    return replace(refusal, changes=("Request other versions, or omit the version",))
+    return refusal
 
 
 def _find_nearest(

@@ -18,6 +18,9 @@ from gpuinstall.plan.values import Plan
 if TYPE_CHECKING:
     from packaging.version import Version
 
+NEAREST = "selects the nearest torch that runs here"
+"""The effect of ``--relax``. Only a resolution finds that version."""
+
 ChooseFor = Callable[[Request], object]
 """A function that returns a ``Plan`` if a request has a compatible build."""
 

@@ -227,12 +227,13 @@ def _make_no_extra_error(
         relaxed: The extras that ``--relax`` can install, with their plans.
         plan: The plan for the request without these extras.
     """
+    from gpuinstall.plan.relax import NEAREST  # slow to import
+
     names = ", ".join(one.part.name for one in members)
     cpu = [one.part for one in members if one.backend == CPU.tag]
-    fixes = []
-    for one, other in relaxed.items():
-        note = f"torch {other.choice.build.torch}, the nearest that runs here"
-        fixes.append(make_change(*str(one.part).split(), "--relax", note=note))
+    fixes = [
+        make_change(*str(one.part).split(), "--relax", note=NEAREST) for one in relaxed
+    ]
     fixes += _suggest_parts(cpu)
     backend = make_change("--backend", plan.choice.build.backend.tag)
     return NoBuildError(

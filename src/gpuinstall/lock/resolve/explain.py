@@ -534,7 +534,7 @@ def _explain_assumptions(conflict: Conflict, refused: Refused) -> Conflict:
         error.code = TORCH_ADDED
         error.message = f"torch, which gpuinstall adds to every request, is incompatible with {limits}"
         if FILTERED not in conflict.message:
-            error.fixes = ("Request other versions",)
+            error.fixes = ()
     return conflict
 
 

@@ -39,6 +39,8 @@ _LINES = 15
 
 _FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
+_TOOL = re.compile("command|compil|cmake|fatal error", re.IGNORECASE)
+"""The words of an error of a build tool, such as a compiler."""
 _CONFLICT = "No solution found when resolving dependencies"
 _STOPPED = re.compile(
     rf"{_BACKEND}|Building source distributions (?:for `[^`]+` )?is disabled"
@@ -411,11 +413,11 @@ def explain_build_failure(message: str) -> InstallationError | None:
     # The torch of uv's isolated build is not the user's.
     known = next((one for one in recognized if one.id != "F167"), None)
     why = known.title if known else lines[-1]
-    hint: Hint | tuple[Hint, ...] = (
-        f"Request a version of {name} with a wheel, or install its build tools"
-    )
-    if is_file_url(place):
-        hint = f"Copy all files of {name} to this machine, and install its build tools"
+    hint: Hint | tuple[Hint, ...] | None = None
+    if _TOOL.search(lines[-1]):
+        hint = f"Install the build tools of {name}"
+    elif is_file_url(place) and "NotFoundError" in lines[-1]:
+        hint = f"Copy all files of {name} to this machine"
     if known and known.fix:
         hint = known.fix
     if known and known.id == "F73":

@@ -109,6 +109,8 @@ def _suggest_relaxing(
         for each, obstacles in blocked
         if can_run_without(obstacles, versions)
     }
+    if not running:
+        return
     from gpuinstall.plan.relax import NEAREST, list_nearest_torches  # slow to import
 
     if running.intersection(list_nearest_torches(demand.request, context.catalog)):

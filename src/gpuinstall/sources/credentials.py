@@ -8,7 +8,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.location import malformed_url_error
 from gpuinstall.base.values import Value, replace
-from gpuinstall.sources.certificates import are_folders
 
 
 class Credentials(Value):
@@ -71,6 +70,8 @@ class Credentials(Value):
         if default_index:
             variables["UV_DEFAULT_INDEX"] = self.insert(default_index)
         if self.certificates:
+            from gpuinstall.sources.certificates import are_folders
+
             kind = "DIR" if are_folders(self.certificates) else "FILE"
             variables[f"SSL_CERT_{kind}"] = self.certificates
         return variables

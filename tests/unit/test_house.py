@@ -228,7 +228,7 @@ def test_urls_and_wheels_are_recognized_by_one_module():
         ),
         # Which options do pip's files have? read_pip_files, once per command
         (r"(?<!def )\bfind_pip_files\(", {"sources/sources.py"}),
-        # What is the location of a source setting? SourceSetting.source
+        # Where is the location of a source setting? SourceSetting.source
         (
             r"(Location\.parse|parse_source|find_path|remove_logins|urlsplit)\([\w.]*\.value\b",
             {"sources/addresses.py", "sources/provenance.py"},

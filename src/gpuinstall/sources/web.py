@@ -441,7 +441,7 @@ def find_page(client: Client, package: str, indexes: Iterable[str]) -> Page | No
 def find_index(client: Client, package: str, indexes: Iterable[str]) -> str | None:
     """Return the first index that lists a package, or None.
 
-    An index whose page cannot be read is skipped.
+    Skips an index if its page cannot be read.
     """
     for index in indexes:
         with suppress(InstallationError):

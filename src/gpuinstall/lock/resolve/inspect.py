@@ -228,7 +228,7 @@ def _create_missing_code_fact(found: Compatibility, lane: Lane) -> Fact | None:
 def _create_unread_fact(found: Compatibility, reading: Reading) -> Fact | None:
     """Return the fact that excludes a release that was not inspected, if any.
 
-    It is excluded after three releases whose code does not run.
+    It is excluded once the code of three releases does not run.
     """
     codes = [
         fact.code

@@ -104,6 +104,7 @@ def examined(sources, tmp_path, monkeypatch):
             clone,
             read_machine(),
             request=None,
+            refuse=None,
             torch_index=sources.addresses.torch_index,
             gate=None,
             reporter=silent,

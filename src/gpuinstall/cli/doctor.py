@@ -20,11 +20,10 @@ from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.cli.verify import format_build
 from gpuinstall.diagnose.examination import Examination, examine
-from gpuinstall.install.state import inspect_environment
+from gpuinstall.install.inspection import read_state
+from gpuinstall.install.state import InstallOptions, inspect_environment
 from gpuinstall.machine.probe import read_machine
-from gpuinstall.project.request import read_request
 from gpuinstall.project.run import read_paths
-from gpuinstall.project.targets import make_environment_request
 from gpuinstall.sources import OFFICIAL
 
 
@@ -54,7 +53,7 @@ def doctor_command(options: CommandOptions) -> Outcome:
 
 def _examine_project(options: CommandOptions, venv: Path) -> Examination:
     """Examine the project folder, even if its settings are malformed."""
-    request = None
+    state = None
     torch_index = OFFICIAL
     gate = None
     paths = read_paths(venv, Path.cwd(), is_read_only=True)
@@ -65,13 +64,13 @@ def _examine_project(options: CommandOptions, venv: Path) -> Examination:
     ):
         torch_index = project.sources.addresses.torch_index
         gate = project.lock_gate
-        request = read_request(project, quiet=True)
-        request = make_environment_request(project, request, quiet=True)
+        state = read_state(project, InstallOptions(), again=True, check_ownership=False)
     return examine(
         Path.cwd(),
         paths.venv,
         machine,
-        request=request,
+        request=state.lock_request.request if state else None,
+        refuse=state.find_refusal if state else None,
         torch_index=torch_index,
         gate=gate,
         reporter=options.terminal,

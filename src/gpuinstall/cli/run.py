@@ -157,8 +157,10 @@ def _check_gpu(machine: Machine) -> None:
 
 def _explain_unusable_gpus(machine: Machine) -> str:
     """Return why no GPU of a machine can be used, or ""."""
-    if machine.blocking:
-        return machine.blocking[0].message
+    code = "visible-devices-hide-gpus"
+    hidden = [one for one in machine.problems if one.code == code]
+    for problem in (*machine.blocking, *hidden):
+        return problem.message
     return "" if machine.gpus else "none was found"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from gpuinstall.base.advice import (
     apply_to_install,
@@ -12,14 +12,18 @@ from gpuinstall.base.advice import (
     make_command,
 )
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import InstallationError, MachineError, UsageError
+from gpuinstall.base.errors import (
+    GpuInstallError,
+    InstallationError,
+    MachineError,
+    UsageError,
+)
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
@@ -46,11 +50,11 @@ from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.machine.probe import preflight
 from gpuinstall.machine.prober import Preflight
-from gpuinstall.plan import Plan, choose
 from gpuinstall.verify.interpreter import find_interference, inspect_interpreter
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 
+Refuse: TypeAlias = Callable[[Machine], GpuInstallError | None]
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {
     "configuration-lost",
@@ -117,6 +121,7 @@ def examine(
     machine: Machine,
     *,
     request: Request | None,
+    refuse: Refuse | None,
     torch_index: str,
     gate: LockGate | None,
     reporter: Reporter,
@@ -133,6 +138,7 @@ def examine(
         venv: The environment's folder.
         machine: This machine.
         request: The request of ``install``; None if it cannot be read.
+        refuse: Returns the error of ``install`` on a machine, if any.
         torch_index: The base URL of torch's index.
         gate: The gate that checks the sources of lock files; None if the settings are malformed.
         reporter: Reports progress.
@@ -191,11 +197,10 @@ def examine(
         findings += unproven_devices(verdict)
     refusals: list[Finding] = []
     # A working environment may contain a build that the catalog lacks.
-    if request and not (verdict and verdict.status == "passed"):
-        refusals += refused_request(
+    if refuse and not (verdict and verdict.status == "passed"):
+        refusals += report_refusal(
             evidence.machine.add_problems(proof.problems),
-            request,
-            evidence.catalog,
+            refuse,
             words=("--venv", str(venv)) if named else (),
         )
     if evidence.python and not was_started:
@@ -218,26 +223,19 @@ def examine(
     )
 
 
-def refused_request(
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-    words: tuple[str, ...],
+def report_refusal(
+    machine: Machine, refuse: Refuse, words: tuple[str, ...]
 ) -> DoctorFindings:
-    """Report why ``install`` would select no torch build, if so.
+    """Report why ``install`` would fail, if so.
 
     Args:
         machine: The machine. Its own problems are reported elsewhere.
-        request: The request of ``install``.
-        catalog: The catalog of builds.
+        refuse: Returns the error of ``install`` on a machine, if any.
         words: The options that name the environment.
     """
-    if machine.fatal_problems:
+    error = None if machine.fatal_problems else refuse(machine)
+    if error is None:
         return
-    plan = choose(machine, request, catalog)
-    if isinstance(plan, Plan):
-        return
-    error = plan.error(machine)
     finding = replace(error.finding, fixes=apply_to_install(error.fixes, *words))
     if isinstance(error, MachineError):
         yield finding

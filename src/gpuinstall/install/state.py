@@ -16,7 +16,13 @@ from gpuinstall.base.environment_paths import (
     unused_venv_option,
     venv_option,
 )
-from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.errors import (
+    GpuInstallError,
+    LockError,
+    MachineError,
+    NoBuildError,
+    UsageError,
+)
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Machine
@@ -647,6 +653,19 @@ class InstallState(Value):
             raise error
         if options.locked or (error and self.targets):
             raise self._create_lock_error()
+
+    def find_refusal(self, machine: Machine) -> GpuInstallError | None:
+        """Return the error of an installation with the catalog, if any."""
+        request = replace(self.lock_request, machine=machine)
+        state = check_lock_files(replace(self, lock_request=request))
+        if state.fit:
+            return None
+        try:
+            state.check_lockable()
+        except GpuInstallError as error:
+            return error
+        plan = request.outcome
+        return plan.error(machine) if isinstance(plan, Rejected) else None
 
     def _create_lock_error(self) -> LockError:
         """Return the error for missing or incompatible lock files."""

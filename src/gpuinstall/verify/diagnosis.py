@@ -13,7 +13,7 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.failures.classify import Conditions, classify, known_of
 from gpuinstall.catalog.failures.problems import code_told, fix
-from gpuinstall.catalog.failures.table import load_problems
+from gpuinstall.catalog.failures.table import load_failures, load_problems
 from gpuinstall.environments.environment import create_hint_placeholders
 from gpuinstall.machine.vendors import FIRST_VENDOR, create_rules, load_rules
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget
@@ -182,7 +182,9 @@ def _find_cause(
         report: The child's report.
         verification: The environment and the machine.
     """
-    known = next((cause.id for cause in classify(text, verification.machine)), None)
+    causes, rows = classify(text, verification.machine), load_failures()
+    # A symptom's fixes tell causes apart by tests like this one.
+    known = next((one.id for one in causes if not rows[one.id].is_symptom), None)
     # torch has passed its checks, so its failures cannot be the cause.
     program = verification.run.program
     if program:

@@ -10,9 +10,10 @@ from gpuinstall.diagnose.examination import (
     Examination,
     by_urgency,
     merge_failures,
-    refused_request,
+    report_refusal,
 )
 from gpuinstall.machine.prober import Preflight
+from gpuinstall.plan import Rejected, choose
 from tests.frozen import frozen_catalog
 from tests.unit.diagnose.evidence import doctor_evidence
 from tests.unit.plan.machines import machine
@@ -85,6 +86,16 @@ TORCH, FOR_CPU = Request(("torch",)), Request(("torch",), backend="cpu")
 LOST = Finding("gpu-lost", "GPU 0 is lost")
 
 
+def refuse(request_):
+    """Return a function that refuses machines without a build."""
+
+    def find_error(on):
+        plan = choose(on, request_, frozen_catalog())
+        return plan.error(on) if isinstance(plan, Rejected) else None
+
+    return find_error
+
+
 @pytest.mark.parametrize(
     ("on", "request_", "refusal"),
     [
@@ -105,7 +116,7 @@ LOST = Finding("gpu-lost", "GPU 0 is lost")
     ],
 )
 def test_doctor_reports_request_that_install_rejects(on, request_, refusal):
-    found = [*refused_request(on, request_, frozen_catalog(), words=())]
+    found = [*report_refusal(on, refuse(request_), words=())]
 
     assert [(one.where, one.code) for one in found] == ([refusal] if refusal else [])
     assert all(one.blocking == (one.where == "machine") for one in found)
@@ -113,6 +124,6 @@ def test_doctor_reports_request_that_install_rejects(on, request_, refusal):
 
 def test_old_driver_suggests_the_cpu_build():
     old = machine("GTX 1080", driver="430.40")
-    (finding,) = refused_request(old, TORCH, frozen_catalog(), words=())
+    (finding,) = report_refusal(old, refuse(TORCH), words=())
     cpu = "gpuinstall install --backend cpu   # selects the CPU build"
     assert cpu in map(str, finding.fixes)

@@ -512,7 +512,8 @@ def _clean(refused: Refused) -> Conflict:
     conflict, error = refused.conflict, refused.conflict.error
     is_pinned = any(one.specifier for one in refused.question.requirements)
     # --relax keeps the constraints in the evidence.
-    is_fixed = refused.question.lock_request.request.relax or error.evidence
+    relax = refused.question.lock_request.request.relax
+    is_fixed = relax or error.evidence or error.fixes
     if error.code == "requirements-conflict" and is_pinned and not is_fixed:
         error.fixes = (make_change("--relax", note="replaces pins that conflict"),)
     if conflict.is_about_builds:

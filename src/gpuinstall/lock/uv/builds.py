@@ -41,7 +41,6 @@ from gpuinstall.sources.uv_settings import (
 NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
 COMPILE = "run python -m pip install --no-build-isolation"
 """The command that builds a package with the torch of the environment."""
-COMPILE_NOTE = "afterwards, with its build tools: setuptools wheel packaging ninja"
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
 """The variable that selects compute capabilities for torch's extensions."""

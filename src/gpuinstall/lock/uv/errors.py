@@ -17,7 +17,7 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.uv.builds import COMPILE, COMPILE_NOTE, NO_WHEEL
+from gpuinstall.lock.uv.builds import NO_WHEEL
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.sources.gate import LIST
 from gpuinstall.sources.git import REFUSED
@@ -82,10 +82,6 @@ class FailedBuildError(InstallationError):
     """The name in lowercase; empty for a package by URL or path."""
 
 
-class UndeclaredTorchError(FailedBuildError):
-    """An error that reports a build that imports an undeclared torch."""
-
-
 class _ErrorPattern(Value):
     """A pattern of uv messages, and its error, formatted with named groups."""
 
@@ -100,13 +96,17 @@ class _ErrorPattern(Value):
     error: type[GpuInstallError] = InstallationError
 
 
+_DECLARE_TORCH = (
+    'Add {package} = ["torch"] to [tool.uv.extra-build-dependencies] in pyproject.toml'
+)
 _UNDECLARED_TORCH = _ErrorPattern(
     r"`(?P<package>[\w.-]+)(?:@[^`]+)?` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
     "determining the dependencies of {package} requires building it, and its build imports torch",
+    (_DECLARE_TORCH,),
     why="uv builds it in isolation, without torch",
     id="F73",
-    error=UndeclaredTorchError,
+    error=FailedBuildError,
 )
 _INSTALLATION_ERRORS = (
     _ErrorPattern(
@@ -210,7 +210,7 @@ _SYSTEM_ERRORS = (
         r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",
         "file-damaged",
         "{package} is damaged",
-        ("Run it again; if it fails again, the file is damaged on the server",),
+        ("Run it again; if it fails again, replace the file in its source",),
     ),
 )
 _REQUEST_ERRORS = (
@@ -421,7 +421,7 @@ def explain_build_failure(message: str) -> InstallationError | None:
     if known and known.fix:
         hint = known.fix
     if known and known.id == "F73":
-        hint = make_command(COMPILE, place or package, note=COMPILE_NOTE)
+        hint = _DECLARE_TORCH.format(package=name)
     if "wheel_stub" in evidence:
         why = "its sdist downloads a wheel from NVIDIA's index, which has none for this machine or is unreachable"
         hint = f"Omit {name} and the packages that require it, or lock for Linux or Windows"

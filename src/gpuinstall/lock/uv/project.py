@@ -21,7 +21,7 @@ import html
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from os.path import islink
 from pathlib import Path
@@ -33,7 +33,6 @@ from packaging.pylock import Pylock
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.advice import Advice, make_change, make_command
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import parse_source
 from gpuinstall.base.process import Finished
@@ -41,7 +40,6 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     check_path,
-    is_url,
 )
 from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
@@ -57,8 +55,6 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import DYNAMIC_VERSION
 from gpuinstall.lock.uv.builds import (
-    COMPILE,
-    COMPILE_NOTE,
     create_no_wheel_error,
     load_known_builds,
 )
@@ -67,7 +63,6 @@ from gpuinstall.lock.uv.edges import OWN_PACKAGES, UvLog, parse_log, remove_log
 from gpuinstall.lock.uv.errors import (
     FAMILY_UNLISTED,
     FILTERED,
-    UndeclaredTorchError,
     explain_failure,
     find_mentioned_names,
     find_missing_extras,
@@ -309,26 +304,10 @@ def resolve_project(
         _name_settings(failure, done.err, project)
         return failure, resolver.log
     for one in project.requirements:
-        if failure.code == "repository" and one.url and one.url in done.err:
-            if one.origin.is_in_file:
-                failure.evidence = f"{one.origin} requires {one.name}"
-        elif isinstance(failure, UndeclaredTorchError) and failure.package == one.name:
-            failure.fixes = tuple(_suggest_later_build(one, project.sources))
+        is_named = failure.code == "repository" and one.url and one.url in done.err
+        if is_named and one.origin.is_in_file:
+            failure.evidence = f"{one.origin} requires {one.name}"
     raise failure
-
-
-def _suggest_later_build(one: Requirement, sources: Sources) -> Iterator[Advice]:
-    """Yield the hints to omit a requirement, and to build it with torch."""
-    word = one.written or one.text
-    yield make_change(without=(word,), note=f"omits {one.name}")
-    # pip does not read uv's sources, and anyone can register the name on another index.
-    if one.url or not (sources.addresses.settings or sources.addresses.default_index):
-        if one.url and not is_url(one.url):
-            # pip requires a path without a name.
-            extras = f"[{','.join(one.extras)}]" if one.extras else ""
-            word = one.url + extras
-        editable = ("-e",) if one.editable else ()
-        yield make_command(COMPILE, *editable, word, note=COMPILE_NOTE)
 
 
 def _name_settings(conflict: Conflict, message: str, project: ResolverProject) -> None:

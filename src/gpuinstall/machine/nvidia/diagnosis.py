@@ -171,7 +171,7 @@ def _collect_facts(
         "withheld": format_devices(withheld),
         "lost": format_gpus(lost) if lost else None,
         "visible": ",".join(working),
-        "hides-all": evidence.visible if hides_all else None,
+        "hides-all": repr(visible) if hides_all else None,
     }
 
 

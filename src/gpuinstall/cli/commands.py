@@ -29,57 +29,46 @@ _WINDOWS_SHELLS: Mapping[str, ShellName] = {
 """The shells of Windows by the names of their programs."""
 COMMAND_GROUPS = {
     "Every day": {
-        "install": (
-            "install",
-            "Install PyTorch and other packages for this machine's GPUs, and verify them.",
-        ),
-        "remove": (
-            "install",
-            "Remove packages, and dependencies that nothing else requires.",
-        ),
-        "run": ("run", "Run a command in the environment without activating it."),
-        "doctor": (
-            "doctor",
-            "Find problems with the machine, environment, and project, and print commands that fix them.",
-        ),
-        "explain": ("explain", "Look up an error message."),
-        "verify": (
-            "verify",
-            "Run kernels on every GPU, in any environment with PyTorch.",
-        ),
-        "plan": (
-            "plan",
-            "Show which build a machine gets and why, without changing anything.",
-        ),
+        "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",
+        "remove": "Remove packages, and dependencies that nothing else requires.",
+        "run": "Run a command in the environment without activating it.",
+        "doctor": "Find problems with the machine, environment, and project, and print commands that fix them.",
+        "explain": "Look up an error message.",
+        "verify": "Run kernels on every GPU, in any environment with PyTorch.",
+        "plan": "Show which build a machine gets and why, without changing anything.",
     },
     "Teams": {
-        "lock": ("lock", "Write a lock file for each target, or for this machine."),
-        "sync": ("install", "Install exactly the lock file that fits this machine."),
-        "export": ("export", "Convert lock files for pip, uv, conda, and Docker."),
-        "hook": (
-            "hook",
-            "Configure pip or uv to select builds that run on this machine.",
-        ),
+        "lock": "Write a lock file for each target, or for this machine.",
+        "sync": "Install exactly the lock file that fits this machine.",
+        "export": "Convert lock files for pip, uv, conda, and Docker.",
+        "hook": "Configure pip or uv to select builds that run on this machine.",
     },
     "More": {
-        "probe": ("machine", "Show the GPUs, driver, and system, and their problems."),
-        "report": ("machine", "Summarize the results that cluster nodes recorded."),
-        "env": ("env", "List, roll back, and remove environments."),
-        "self": ("self", "Remove gpuinstall itself."),
+        "probe": "Show the GPUs, driver, and system, and their problems.",
+        "report": "Summarize the results that cluster nodes recorded.",
+        "env": "List, roll back, and remove environments.",
+        "self": "Remove gpuinstall itself.",
     },
 }
-"""The module and help text of each command, in the order of ``--help``.
+"""The help text of each command, in the order of ``--help``.
 
 The function of a command is named ``<command>_command``.
 """
-COMMANDS: dict[str, tuple[str, str]] = {}
+_MODULES = {
+    "remove": "install",
+    "sync": "install",
+    "probe": "machine",
+    "report": "machine",
+}
+"""The modules of commands that do not have the name of their module."""
+COMMANDS: dict[str, str] = {}
 for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
 
 
 def load_command(name: str) -> click.Command:
     """Import the click command with a name from its module."""
-    module, _ = COMMANDS[name]
+    module = _MODULES.get(name, name)
     command: click.Command = getattr(
         import_module(f"gpuinstall.cli.{module}"), f"{name}_command"
     )

@@ -47,7 +47,6 @@ def doctor_command(options: CommandOptions) -> Outcome:
         exit_code,
         errors=faults if exit_code else (),
         is_partial=bool(faults),
-        is_always_printed=True,
     )
 
 

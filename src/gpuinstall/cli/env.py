@@ -16,7 +16,6 @@ from gpuinstall.cli.commands import format_hint
 from gpuinstall.cli.install import find_trusted_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_group
-from gpuinstall.cli.run import describe_misfit
 from gpuinstall.environments.environment import (
     find_added_packages,
     package_versions,
@@ -46,7 +45,6 @@ from gpuinstall.install.state import inspect_environment
 from gpuinstall.install.unmanaged import inspect_unmanaged
 from gpuinstall.lock.file.lock import compare_versions
 from gpuinstall.lock.request.history import read_environment_lock
-from gpuinstall.machine.probe import read_machine
 
 env_command, _define_command = define_group("env")
 
@@ -144,11 +142,6 @@ def _rollback(options: CommandOptions) -> Outcome:
         restored = "restored" if is_restored else "did not restore"
         torch = now.get("torch", "none")
         text = f" · torch {torch} · Python {marker.python}; {restored} {marker.lock}"
-        machine = read_machine(options.terminal)
-        if lock and machine.gpus:
-            misfit = describe_misfit(place.venv, lock, marker, machine)
-            if misfit:
-                options.terminal.warn(misfit)
     elif not place.is_managed:
         text = f" · torch {now.get('torch', 'none')}"
     rows: list[Row] = [

@@ -88,7 +88,7 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
         )
         screen.print_rows([("next", format_hint(doctor))], LABEL_WIDTH)
 
-    return Outcome(explanation.to_dict(), show, is_always_printed=True)
+    return Outcome(explanation.to_dict(), show)
 
 
 def _show_cause(

@@ -138,35 +138,28 @@ def _uv(options: CommandOptions) -> Outcome:
     locks.sort(key=lambda lock: best is None or lock is not best.lock)
     configured = read_config(Path.cwd()).sourcing.torch_index
     index = validate_torch_index(options.sourcing.torch_index or configured)
-    # Another index may link to files on any server.
-    for lock in locks if index == OFFICIAL else ():
-        for file in lock.files:
-            location = Location.parse(file.url)
-            if file.package == "torch" and not is_on_pytorch_host(location):
-                server = location.server or "a local folder"
-                options.terminal.warn(
-                    f"{lock.name} has torch from {server}, but uv will use {OFFICIAL}; "
-                    "add --torch-index URL, or use export requirements"
-                )
     tables = format_uv_tables(locks, index)
-    _warn_about_silence(locks, index, options)
+    for lock in locks:
+        for file in lock.files:
+            if file.package == "torch" and not file.url.startswith(index):
+                _warn_about_index(lock, Location.parse(file.url), index, options)
     return _write_export("uv", tables, options.output)
 
 
-def _warn_about_silence(locks: list[Lock], index: str, options: CommandOptions) -> None:
-    """Warn if uv cannot reach the index that the tables add to the project."""
-    others = [
-        lock
-        for lock in locks
-        for file in lock.files
-        if file.package == "torch"
-        and not file.url.startswith(index)
-        and not is_on_pytorch_host(Location.parse(file.url))
-    ]
-    if not others:
+def _warn_about_index(
+    lock: Lock, torch: Location, index: str, options: CommandOptions
+) -> None:
+    """Warn if uv cannot install the locked torch from the tables' index."""
+    if is_on_pytorch_host(torch):
         return
+    # Another index may link to files on any server.
+    if index == OFFICIAL:
+        options.terminal.warn(
+            f"{lock.name} has torch from {torch.server}, but uv will use {OFFICIAL}; "
+            "add --torch-index URL, or use export requirements"
+        )
     # The locked torch is from another source, so the index may be unreachable.
-    page = f"{index}/{read_lock_backend(others[0]).tag}/torch/"
+    page = f"{index}/{read_lock_backend(lock).tag}/torch/"
     with options.open_project(folder=Path.home(), is_read_only=True) as project:
         silence = project.open_session().client.find_silence(page)
     if silence:
@@ -282,9 +275,7 @@ def _write_export(format_: str, text: str, output: Path | None, **more: Any) -> 
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
-        return Outcome(
-            document, lambda screen: screen.print_block(text), is_always_printed=True
-        )
+        return Outcome(document, lambda screen: screen.print_block(text))
     check_output(output)
     if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:

@@ -66,11 +66,9 @@ from gpuinstall.lock.file.lock import (
 )
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
-from gpuinstall.lock.request.lock_request import LockRequest, create_target_machine
-from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
+from gpuinstall.lock.request.tools import find_project_lock
 from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
-from gpuinstall.project.extras import prefer_locked_versions
 from gpuinstall.project.request import read_current_request
 
 _EXCLUDED_BY_INTO = (
@@ -317,17 +315,14 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
     yield from _generate_verification_rows(result)
     if result.rollback:
         yield "Undo", make_undo_command(place, "until the next change")
+    guard = ""
     if result.uv_guard:
-        yield (
-            "Guard",
-            f"pip and uv keep these builds in that environment ({result.uv_guard})",
-        )
+        guard = f"pip and uv keep these builds in that environment ({result.uv_guard})"
     elif result.guard:
         constraints = quote_word(result.guard, shell)
-        yield (
-            "Guard",
-            f"pip keeps these builds in that environment; for uv pip, add -c {constraints}",
-        )
+        guard = f"pip keeps these builds in that environment; for uv pip, add -c {constraints}"
+    if guard:
+        yield "Guard", guard
     python = quote_word(place.find_interpreter(), shell)
     yield "Ready", f"{python}   {_format_cost(result)}"
 
@@ -405,35 +400,11 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 
 def _warn_if_request_differs(lock: Lock, project: Project) -> None:
-    request = read_current_request(project)
-    # A lock file can be shipped without uv.lock.
-    team_lock = read_project_lock(project.paths.folder)
-    if team_lock and lock.record.preferred_digest:
-        contents = replace(project.contents, project_lock=team_lock)
-        project = replace(project, contents=contents)
-        request = _prefer_team_versions(request, lock, project)
-    changes = compare_requests(lock.record, Record.from_request(request))
-    texts = [*changes.requirements]
-    if team_lock and changes.has_other_versions:
-        texts.append("different versions in the project's own lock")
-    if texts:
-        text = f"the request has changed since {lock.name}: {', '.join(texts)}"
+    now = Record.from_request(read_current_request(project))
+    changes = compare_requests(lock.record, now).requirements
+    if changes:
+        text = f"the request has changed since {lock.name}: {', '.join(changes)}"
         project.reporter.warn(text, make_command("lock", note="updates it"))
-
-
-def _prefer_team_versions(request: Request, lock: Lock, project: Project) -> Request:
-    target = Target.parse(lock.target)
-    # The extras of the lock select the versions of uv.lock.
-    selected = dict.fromkeys(lock.record.selected_extras, ())
-    team = prefer_locked_versions(
-        project,
-        LockRequest(
-            create_target_machine(target, lock.glibc),
-            replace(request, backend=target.backend, selected=selected),
-            project.catalog,
-        ),
-    )
-    return replace(request, preferred=team.preferred)
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:

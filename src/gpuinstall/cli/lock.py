@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from gpuinstall.base.advice import make_command
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.request import Request
@@ -50,30 +49,13 @@ class LockGroup(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse the arguments of ``lock`` or of a subcommand.
-
-        Raises:
-            UsageError: A subcommand follows an option. A package with that name can
-                follow ``--``.
-        """
+        """Parse the arguments of ``lock`` or of a subcommand."""
         if args and args[0] in self.commands:
             name, *rest = args
             return self.commands[name].make_context(
                 f"{info_name} {name}", rest, parent, **extra
             )
-        context = super().make_context(info_name, list(args), parent, **extra)
-        requirements = context.params.get("requirements") or [""]
-        first = requirements[0]
-        if first in self.commands and "--" not in args:
-            raise UsageError(
-                "command-or-package",
-                f"{first} is a subcommand of lock and must follow it directly",
-                hint=(
-                    make_command("lock", first, "--help"),
-                    make_command("lock --", first, note="a package of that name"),
-                ),
-            )
-        return context
+        return super().make_context(info_name, args, parent, **extra)
 
 
 @define_command(

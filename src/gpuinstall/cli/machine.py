@@ -34,7 +34,6 @@ def probe_command(options: CommandOptions) -> Outcome:
         exit_code=MachineError.exit_code if faults else 0,
         errors=faults,
         is_partial=any(problem.blocking for problem in probed.problems),
-        is_always_printed=True,
     )
 
 
@@ -114,5 +113,4 @@ def report_command(options: CommandOptions) -> Outcome:
         show,
         exit_code=SomeNodesError.exit_code if errors else 0,
         errors=tuple(errors),
-        is_always_printed=True,
     )

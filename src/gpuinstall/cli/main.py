@@ -98,7 +98,7 @@ class LazyCommandGroup(click.Group):
         for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
                 formatter.write_dl(
-                    [(f"{name:<{width}}", text) for name, (_, text) in commands.items()]
+                    [(f"{name:<{width}}", text) for name, text in commands.items()]
                 )
 
 
@@ -189,8 +189,7 @@ def _get_terminal(arguments: list[str]) -> Terminal:
 def _convert_usage_error(
     error: click.ClickException, arguments: list[str]
 ) -> UsageError:
-    _, command, words = split_command_line(arguments)
-    _, path, _ = split_command([command, *words])
+    _, path, _ = split_command(_move_command_first(arguments))
     hint = make_command(" ".join(path), "--help")
     message = error.format_message()
     unknown = error.option_name if isinstance(error, click.NoSuchOption) else ""
@@ -199,7 +198,7 @@ def _convert_usage_error(
         same = re.compile(f"^{unknown}(?==|$)")
         own = (same.sub(_SAME_OPTIONS[unknown], word) for word in arguments)
         hint = Advice(PROGRAM, tuple(own))
-    if command == "sync":
+    if path == ["sync"]:
         from gpuinstall.lock.request.declaration import make_sync_command
 
         for word in arguments:
@@ -232,7 +231,7 @@ def split_command_line(arguments: list[str]) -> tuple[list[str], str, list[str]]
     """
     words = list(arguments)
     options: list[str] = []
-    while words and words[0].startswith("-"):
+    while words and words[0].startswith("-") and words[0] != "--":
         has_value = words[0] in OPTIONS_WITH_VALUES
         options += words[: 1 + has_value]
         del words[: 1 + has_value]
@@ -245,8 +244,10 @@ def _move_command_first(arguments: list[str]) -> list[str]:
     options, command, words = split_command_line(arguments)
     if command not in COMMANDS or {"-V", "--version"} & {*options}:
         return arguments
-    _, path, arguments = split_command([command, *words])
-    return [*path, *options, *arguments]
+    more, subcommand, rest = split_command_line(words)
+    if subcommand in getattr(load_command(command), "commands", ()):
+        command, options, words = f"{command} {subcommand}", [*options, *more], rest
+    return [*command.split(), *options, *words]
 
 
 def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:

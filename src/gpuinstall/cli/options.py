@@ -258,7 +258,7 @@ class CommandOptions:
         "--gpu NAME",
         'Use a machine with this GPU, such as "RTX 5090", instead of this one (repeatable: one machine with all of them).',
     )
-    drivers: tuple[str, ...] = _define_list_option(
+    driver: str | None = _define_option(
         "--driver VERSION",
         "Driver of that machine (default for plan: the latest that supports the GPUs).",
     )
@@ -366,14 +366,7 @@ class CommandOptions:
         Raises:
             UsageError: The file or an option is malformed.
         """
-        if len(self.drivers) > 1:
-            raise UsageError(
-                "machine-twice",
-                "--gpu and --driver describe one machine, which has one driver",
-                hint="Run it once for each machine, with its own --gpu and --driver",
-            )
-        driver = next(iter(self.drivers), None)
-        words = (self.gpu_names, driver, self.os, self.arch, self.glibc)
+        words = (self.gpu_names, self.driver, self.os, self.arch, self.glibc)
         if self.machine is not None:
             if any(words):
                 raise UsageError(
@@ -381,7 +374,7 @@ class CommandOptions:
                     "--machine cannot be combined with --gpu, --driver, --os, and --arch",
                 )
             return read_machine_file(self.machine)
-        if driver and not self.gpu_names:
+        if self.driver and not self.gpu_names:
             raise UsageError("gpu-missing", "--driver requires --gpu")
         if any(words):
             from gpuinstall.machine.options import machine_from_options
@@ -568,7 +561,7 @@ REQUEST_OPTIONS = (
     "relax",
     *SOURCING_OPTIONS,
 )
-MACHINE_OPTIONS = ("gpu_names", "drivers", "os", "arch", "glibc")
+MACHINE_OPTIONS = ("gpu_names", "driver", "os", "arch", "glibc")
 _OPTION_ROWS = {
     name: row
     for name, row in vars(CommandOptions).items()

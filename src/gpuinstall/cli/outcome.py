@@ -42,13 +42,13 @@ class Outcome(Value):
     data: dict[str, Any] | None
     """The ``data`` of the JSON document. None after an early error."""
     show: Callable[[Terminal], None] | Sequence[Row]
-    """The labeled lines of text, or a function that prints them."""
+    """The labeled lines, or a function that prints even with ``--quiet``."""
     exit_code: int = 0
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
     """Whether the command succeeded with problems, such as unusable GPUs."""
     is_always_printed: bool = False
-    """Whether the outcome is printed even with ``--quiet``."""
+    """Whether the lines of a success are printed even with ``--quiet``."""
 
 
 def define_command(
@@ -113,7 +113,7 @@ def define_command(
         params = [make_parameter(row, is_hidden=row in hidden) for row in names]
         command = (group or click).command
         if group is None:
-            settings.setdefault("help", COMMANDS[own_name][1])
+            settings.setdefault("help", COMMANDS[own_name])
         return command(own_name, params=params, **settings)(call)
 
     return decorate
@@ -121,7 +121,7 @@ def define_command(
 
 def define_group(name: str) -> tuple[click.Group, Callable[..., Callable[..., Any]]]:
     """Return an empty group of commands, and the function that defines one."""
-    group = click.Group(name, help=COMMANDS[name][1])
+    group = click.Group(name, help=COMMANDS[name])
     return group, functools.partial(define_command, group=group)
 
 
@@ -198,11 +198,9 @@ def print_outcome(terminal: Terminal, name: str, outcome: Outcome) -> int:
     show = outcome.show
     if terminal.prints_json:
         terminal.print_document(make_command_document(name, outcome))
-    elif terminal.quiet and not (outcome.exit_code or outcome.is_always_printed):
-        pass
     elif callable(show):
         show(terminal)
-    else:
+    elif not terminal.quiet or outcome.exit_code or outcome.is_always_printed:
         for label, text in show:
             terminal.print_field(label, text)
     return outcome.exit_code

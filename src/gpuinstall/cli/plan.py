@@ -59,7 +59,7 @@ def plan_command(options: CommandOptions) -> Outcome:
             applied = (one._replace(fixes=apply_hints(one.fixes)) for one in warnings)
             plan = replace(plan, warnings=tuple(applied))
             is_partial = plan.status == "partial"
-            outcome = Outcome(None, (), is_partial=is_partial, is_always_printed=True)
+            outcome = Outcome(None, (), is_partial=is_partial)
         else:
             changes = [_resolve_instead(one, machine) for one in plan.changes]
             plan = replace(plan, changes=tuple(changes))

@@ -31,7 +31,7 @@ from gpuinstall.base.files import read_document, restore_umask
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import normalize_name
-from gpuinstall.base.text import join_names, redact
+from gpuinstall.base.text import join_names
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import (
     check_environment_trust,
@@ -50,6 +50,18 @@ if TYPE_CHECKING:
     from gpuinstall.environments.environment import Marker
     from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.file.lock import Lock
+
+_SCRIPT_SETTINGS = """\
+# [tool.uv.sources]
+# torch = {{ index = "pytorch-{tag}" }}
+# torchvision = {{ index = "pytorch-{tag}" }}
+# torchaudio = {{ index = "pytorch-{tag}" }}
+# [[tool.uv.index]]
+# name = "pytorch-{tag}"
+# url = {url}
+# explicit = true
+"""
+"""Lines of inline metadata (PEP 723) that select a build of torch."""
 
 
 @define_command(
@@ -116,32 +128,17 @@ def _make_inline_metadata_error(
     """Return an error for inline metadata, with alternative commands."""
     from gpuinstall.plan import choose
 
-    note = ""
-    lines: list[str] = []
     with options.open_project(is_read_only=True) as project:
         choice = choose(project.machine, Request(), project.catalog).choice
-        if choice:
-            tag = choice.build.backend.tag
-            note = (
-                f"with these lines in its metadata block, for the {tag} build of torch:"
-            )
-            index = f"{project.sources.addresses.torch_index}/{tag}"
-            lines = [
-                "# [tool.uv.sources]",
-                f'# torch = {{ index = "pytorch-{tag}" }}',
-                f'# torchvision = {{ index = "pytorch-{tag}" }}',
-                f'# torchaudio = {{ index = "pytorch-{tag}" }}',
-                "# [[tool.uv.index]]",
-                f'# name = "pytorch-{tag}"',
-                f"# url = {json.dumps(redact(index))}",
-                "# explicit = true",
-            ]
+        tag = (choice.build.backend if choice else CPU).tag
+        url = json.dumps(f"{project.sources.addresses.torch_index}/{tag}")
+    note = f"with these lines in its metadata block, for the {tag} build of torch:"
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",
         hint=(
             Advice("uv", ("run", script, *arguments), note=note),
-            *lines,
+            *_SCRIPT_SETTINGS.format(tag=tag, url=url).splitlines(),
             make_command("run python", script, *arguments, note="in .venv"),
         ),
     )

@@ -108,10 +108,15 @@ class Terminal(Reporter, Value):
     def print_block(self, text: str) -> None:
         """Print text unchanged for another program, with one line break."""
         text = text.removesuffix("\n")
+        # The first bar clears and redraws all of them.
+        bars: AbstractContextManager[None] = nullcontext()
+        for bar in self.bars[:1]:
+            bars = bar.external_write_mode(file=self.out)
         try:
             # Write text and line break in one call: other threads print too.
-            self.out.write(f"{text}\n")
-            self.out.flush()
+            with bars:
+                self.out.write(f"{text}\n")
+                self.out.flush()
         except BrokenPipeError:
             pass  # the reading program, such as head, has exited
         except OSError as error:
@@ -193,7 +198,6 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._write_event("step", label=label, text=text, seconds=seconds)
             return
-        text = sanitize(text)
         if seconds is not None:
             text += f"   {format_duration(seconds)}"
         self._show(f" {text}", head=f"{label:<11}")
@@ -213,15 +217,14 @@ class Terminal(Reporter, Value):
             self._write_event("warning", text=text, do=commands)
         elif not self.quiet and text not in self.printed_warnings:
             self.printed_warnings.add(text)
-            self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
-            if hints:
-                lines = f"\n{'':8}".join(map(format_hint, hints))
-                self._show(lines, head="  do    ")
+            self._show(f" {text}", head="warning:", fg="yellow")
+            with suppress(OutputError):
+                self._errors.print_hints(hints)
 
     def fault(self, error: Finding) -> None:
         """Print an error with its cause, evidence, and fix."""
         with suppress(OutputError):
-            replace(self, out=self.err).print_finding(error)
+            self._errors.print_finding(error)
 
     @contextmanager
     def progress(
@@ -281,29 +284,15 @@ class Terminal(Reporter, Value):
     def _write_event(self, event: str, /, **values: Any) -> None:
         self.print_block(json.dumps(redact_document({"event": event, **values})))
 
-    def _show(
-        self,
-        text: str = "",
-        *,
-        head: str,
-        **style: Any,
-    ) -> None:
-        """Print a progress line above the progress bars, if stderr is open.
+    @property
+    def _errors(self) -> Terminal:
+        """The terminal that prints to stderr."""
+        return replace(self, out=self.err)
 
-        Args:
-            text: The line, already escaped.
-            head: The styled start of the line.
-            style: Arguments of ``click.style``; without any, the head is bold.
-        """
-        text = f"{self._style_head(head, self.err, style)}{text}\n"
-        # The first bar clears and redraws all of them.
-        bars: AbstractContextManager[None] = nullcontext()
-        for bar in self.bars[:1]:
-            bars = bar.external_write_mode(file=self.err)
-        with suppress(OSError), bars:
-            # Write in one call, because other threads print too.
-            self.err.write(text)
-            self.err.flush()
+    def _show(self, text: str = "", **style: Any) -> None:
+        """Print a progress line, if stderr is open."""
+        with suppress(OutputError):
+            self._errors.print_line(text, **style)
 
 
 CURRENT_TERMINAL = ContextVar[Terminal | None]("CURRENT_TERMINAL", default=None)

@@ -178,9 +178,7 @@ def _make_outcome(
                 prefix = "" if check.status == "passed" else "skipped: "
                 screen.print_line(f"  {check.name:<24} {prefix}{check.message}")
 
-    return Outcome(
-        data, show, exit_code=exit_code, errors=tuple(errors), is_always_printed=True
-    )
+    return Outcome(data, show, exit_code=exit_code, errors=tuple(errors))
 
 
 def _show_verdict(

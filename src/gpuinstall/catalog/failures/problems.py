@@ -130,8 +130,11 @@ def fix(what: str, context: FixContext) -> tuple[Hint, ...]:
             continue
         if step.is_for_torch and not context.is_for_torch:
             continue
+        line = str(placed).format_map(values)
+        # A shell reads <the package> as a redirection.
+        sentence = "Fill in the value, and run: " if re.search("<[a-z]", line) else ""
         # If a command occurs several times, the first note is used.
-        hints.setdefault(placed.command, read_hint(str(placed).format_map(values)))
+        hints.setdefault(placed.command, read_hint(sentence + line))
     return tuple(hints.values())
 
 
@@ -220,12 +223,8 @@ def _in_powershell(step: Step) -> Step | None:
         return Step("Restart Windows")
     if step.root or step.place:
         return None
-    commands = []
-    if step.unset:
-        variables = ", ".join(f"Env:{name}" for name in step.unset)
-        commands.append(f"Remove-Item {variables}")
-    for name, value in step.export.items():
-        commands.append(f'$env:{name} = "{value}"')
+    commands = [f"Remove-Item Env:{name}" for name in step.unset]
+    commands += [f'$env:{name} = "{value}"' for name, value in step.export.items()]
     return Step("; ".join(commands) or step.run, step.note)
 
 

@@ -77,6 +77,47 @@ def test_symptom_is_reported_only_without_specific_cause(text, symptom, cause):
     assert symptom not in [each.id for each in classify(f"{cause}\n{text}")]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia-container-cli: requirement error: invalid expression",
+        "docker: Unable to find group render: no matching entries in group file.",
+        "dlopen(/e/_C.so): mach-o file, but is an incompatible architecture (have 'x86_64', need 'arm64')",
+        "NCCL WARN Bootstrap : no socket interface found",
+        "ERROR: Could not install packages due to an OSError: [WinError 5] Access is denied: 'C:\\x'",
+        "ImportError: DLL load failed while importing cuda_utils: The module could not be found.",
+        "nvidia-gridd: Valid GRID license not found",
+        "fatal error: CUDA compiler and CUDA toolkit headers are incompatible",
+        "uv pip install x\n - torch==2.9.1+cu126\n + torch==2.10.0",
+        "libnvpl_lapack_lp64_gomp.so.0: cannot open shared object file",
+        "tokenizers>=0.14 is required for a normal functioning of this module, but found tokenizers==0.13.",
+        "./llama-server: /lib/libm.so.6: version `GLIBC_2.38' not found (required by /opt/llama/libggml.so)",
+    ],
+)
+def test_possibly_wrong_title_is_not_certain(text):
+    assert [cause.certainty for cause in classify(text)][:1] == ["possible"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("torch._inductor.exc.TritonMissing: no Triton", "Triton"),
+        (
+            "triton\nptxas /tmp/x.ptx, line 5; fatal   : Unsupported .version 8.6; current version is '8.5'",
+            "for each other",
+        ),
+        (
+            "ImportError: libstdc++.so.6: version `GLIBCXX_3.4.30' not found",
+            "the libstdc",
+        ),
+        ("OSError: [Errno 122] Disk quota exceeded", "quota"),
+        ("Download failed because not enough bytes were received", "incomplete"),
+    ],
+)
+def test_title_names_what_the_text_reports(text, title):
+    assert title in classify(text)[0].title
+
+
 def test_certain_causes_are_right():
     """No first cause for unseen texts is certain and wrong."""
     certain = [answer for answer in answers() if answer.is_certain]

@@ -180,7 +180,7 @@ def test_driver_fix_uses_platform_specific_commands(code, keys, legacy, start):
         ("closed-module-on-new-gpu", {}, "580-open"),
         ("compute-mode-prohibited", {"gpu": 3}, "-i 3 "),
         # Unknown placeholders remain visible.
-        ("compute-mode-prohibited", {}, "-i <gpu> "),
+        ("compute-mode-prohibited", {}, "run: sudo nvidia-smi -i <gpu> "),
     ],
 )
 def test_fix_command_contains_values_of_its_context(what, words, command):

@@ -166,7 +166,7 @@ def test_container_fix_marks_commands_for_the_host():
     [
         (
             Step(unset=("A_B", "C"), export={"D": "x"}),
-            'Remove-Item Env:A_B, Env:C; $env:D = "x"',
+            'Remove-Item Env:A_B; Remove-Item Env:C; $env:D = "x"',
         ),
         (Step("uv pip list --python p"), "uv pip list --python p"),
         (Step.from_document("sudo ldconfig", "x"), "None"),

@@ -366,13 +366,11 @@ def _check(check: Any) -> str:
 def settings() -> str:
     """Return the lists of uv's keys."""
     lines = ["| list | keys |\n", "|---|---|\n"]
-    for kind, keys in load_lists().items():
-        reasons: dict[str, list[str]] = {}
-        for key, reason in keys.items():
-            reasons.setdefault(reason, []).append(f"`{key}`")
-        for reason, same in reasons.items():
+    for kind, reasons in load_lists().items():
+        for reason, keys in reasons.items():
             start = f"{kind}: {reason}" if reason else kind
-            lines.append(f"| {start} | {', '.join(same)} |\n")
+            names = ", ".join(f"`{key}`" for key in keys)
+            lines.append(f"| {start} | {names} |\n")
     return "".join(lines)
 
 

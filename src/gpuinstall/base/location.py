@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home
 from gpuinstall.base.requirement import (
+    Requirement,
+    check_path,
     find_path,
     find_syntax_fault,
     find_url_fault,
@@ -206,6 +208,23 @@ def _find_kind(address: str, location: Location) -> SourceKind:
     if path.lower().endswith(".git") or "+" in location.server:
         return SourceKind.REPOSITORY
     return SourceKind.WHEEL if is_wheel(path) else SourceKind.ARCHIVE
+
+
+def locate_requirement(requirement: Requirement, folder: Path) -> Requirement:
+    """Return a requirement with the absolute URL of its path, if it has one.
+
+    Args:
+        requirement: The requirement.
+        folder: The folder to which its path is relative.
+
+    Raises:
+        UsageError: The path has a line break.
+    """
+    if requirement.path is None:
+        return requirement
+    path = (folder / expand_home(requirement.path)).absolute()
+    check_path(str(path))
+    return requirement.with_url(path.as_uri())
 
 
 def links_url(place: str) -> str:

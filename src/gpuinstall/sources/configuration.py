@@ -25,7 +25,7 @@ from gpuinstall.base.files import (
     read_document,
     xdg_folder,
 )
-from gpuinstall.base.location import Location, file_path
+from gpuinstall.base.location import Location, file_path, locate_requirement
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.request import Sourcing
 from gpuinstall.base.requirement import (
@@ -553,8 +553,7 @@ def _read_requirement_files(names: str, folder: Path) -> Iterator[str]:
         if is_guard_text(read_requirements_text(path, None)):
             continue
         for one in read_requirements(path, None).lines:
-            place = (folder / expand_home(one.path or "")).absolute()
-            yield (one.with_url(place.as_uri()) if one.path else one).text
+            yield locate_requirement(one, folder).text
 
 
 def _parse_value(key: str, text: str) -> Any:

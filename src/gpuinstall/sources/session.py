@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from gpuinstall.base.removal import scratch_folder
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.text import split_login
-from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
+from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.addresses import OFFICIAL, Addresses
 from gpuinstall.sources.certificates import select_uv_certificates
@@ -35,7 +35,7 @@ from gpuinstall.sources.sources import (
     find_unknown_index,
     read_sources,
 )
-from gpuinstall.sources.web import Client, Page, find_page
+from gpuinstall.sources.web import ALL_PACKAGES, Client, Page, find_page
 
 INDEX_PAGES = "index pages"
 """The entry of outdated cached items for all index pages."""
@@ -53,7 +53,6 @@ class Session(Value):
     reporter: Reporter
     scratch: Path
     """A temporary folder, removed after the run."""
-    timeouts: Timeouts = USUAL
     folder: Path = field(default_factory=Path.cwd)
     """The folder to which requested paths are relative."""
     sourcing: Sourcing = DEFAULT_SOURCING
@@ -110,16 +109,13 @@ def read_remote_text(url: str, *, offline: bool) -> str:
     """
     # No project is in the root folder, so only the user's settings apply.
     sources = read_sources(None, Path(Path.cwd().anchor))
-    credentials = sources.credentials
     plain, login = split_login(url)
-    client = Client(
-        credentials.certificates,
-        logins={**credentials.logins, **Credentials().add(plain, login).logins},
-        offline=offline,
-        timeouts=read_timeouts(),
-        current=(plain,),
-    )
-    with client:
+    # A login in the URL replaces the one of a setting.
+    typed = Credentials().add(plain, login).logins
+    logins = {**sources.credentials.logins, **typed}
+    sources = replace(sources, credentials=replace(sources.credentials, logins=logins))
+    with _create_client(sources, offline=offline) as client:
+        client.renewed = frozenset({ALL_PACKAGES})
         page = client.page(plain)
     if page is None:
         message = f"{plain} does not exist"
@@ -149,13 +145,12 @@ def open_session(
     # The search for uv is not thread-safe, so search before any thread starts.
     uv.uv()
     check_cache(own_cache_folder(), reporter)
-    timeouts = read_timeouts()
     credentials = sources.credentials
     default_index = sources.addresses.default_index
     environ = {**credentials.variables, **os.environ}
     own = credentials.uv_variables(default_index)
     variables = uv.environment(environ, own, offline=sourcing.offline)
-    variables |= timeouts.variables()
+    variables |= read_timeouts().variables()
     error = find_unknown_index(sources.addresses, lambda: read_original_index(sources))
     if error:
         raise error
@@ -166,10 +161,9 @@ def open_session(
         credentials = _query_keyring(sources, variables)
         variables |= credentials.uv_variables(default_index)
     sources = replace(sources, credentials=credentials)
-    hosts = environ.get("UV_INSECURE_HOST", "").split()
     with (
         scratch_folder(Path(tempfile.gettempdir())) as scratch,
-        _create_client(sources, timeouts, hosts, offline=sourcing.offline) as client,
+        _create_client(sources, offline=sourcing.offline) as client,
         _name_setting(sources.addresses, is_online=not sourcing.offline),
     ):
         variables |= select_uv_certificates(variables, scratch)
@@ -183,29 +177,23 @@ def open_session(
             Path(sys.executable),
             reporter,
             scratch,
-            timeouts,
             folder or Path.cwd(),
             sourcing,
         )
 
 
-def _create_client(
-    sources: Sources,
-    timeouts: Timeouts,
-    insecure_hosts: Collection[str],
-    *,
-    offline: bool,
-) -> Client:
+def _create_client(sources: Sources, *, offline: bool) -> Client:
     """Create the HTTP client of a run."""
     addresses = sources.addresses
     credentials = sources.credentials
+    environ = {**credentials.variables, **os.environ}
     return Client(
         credentials.certificates,
         logins=credentials.logins,
         offline=offline,
         proxies=credentials.variables,
-        insecure_hosts=insecure_hosts,
-        timeouts=timeouts,
+        insecure_hosts=environ.get("UV_INSECURE_HOST", "").split(),
+        timeouts=read_timeouts(),
         quick_hosts={urlsplit(OFFICIAL).netloc},
         # An unreachable source of torch changes the selected build.
         current=(addresses.torch_index, *addresses.find_links),

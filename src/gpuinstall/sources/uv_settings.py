@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import expand_home, read_json
+from gpuinstall.base.files import read_json
+from gpuinstall.base.location import locate_requirement
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -92,23 +93,25 @@ class KeyList(Enum):
 
 
 @cache
-def load_lists() -> Mapping[str, Mapping[str, str]]:
-    """Load the lists, with the reasons of keys that are not passed."""
+def load_lists() -> Any:
+    """Load the keys of each list, by the reason why they are not passed."""
     # The table is JSON, because importing a TOML parser takes longer than reading it.
-    document = read_json(Path(__file__).with_name("settings.json"), None)
-    reasons = document.pop("never passed")
-    never = {name: reason for reason, names in reasons.items() for name in names}
-    lists = {kind: dict.fromkeys(names, "") for kind, names in document.items()}
-    return {**lists, "never passed": never}
+    return read_json(Path(__file__).with_name("settings.json"), None)
 
 
 @cache
+def _find_row(key: str) -> tuple[KeyList, str]:
+    """Return the list with a key of uv, and the reason to ignore the key."""
+    for name, reasons in load_lists().items():
+        for reason, keys in reasons.items():
+            if any(matches(key, one) for one in keys):
+                return KeyList(name), reason
+    return KeyList.UNKNOWN, "gpuinstall does not know this setting"
+
+
 def find_list(key: str) -> KeyList:
     """Return the list that contains a key of uv."""
-    for name, keys in load_lists().items():
-        if any(matches(key, one) for one in keys):
-            return KeyList(name)
-    return KeyList.UNKNOWN
+    return _find_row(key)[0]
 
 
 class Setting(Value):
@@ -176,10 +179,7 @@ class UvSetting(Setting):
     @property
     def ignore_reason(self) -> str:
         """Why the setting is not passed to uv, or an empty string."""
-        if self.list is KeyList.UNKNOWN:
-            return "gpuinstall does not know this setting"
-        reasons = load_lists()["never passed"].items()
-        return next((why for name, why in reasons if matches(self.key, name)), "")
+        return _find_row(self.key)[1]
 
     def builds(self, package: str) -> bool:
         """Return whether the setting changes the build of a package."""
@@ -233,10 +233,8 @@ class UvSettings(Value):
         merged = _merge(passed)
         own = _merge(one for one in passed if one.is_own)
         folder = _merge(one for one in passed if not one.is_own)
-        for key in _TIGHTENED:
-            if own.get(key):
-                merged[key] = True
-        return merged | _merge_dates(own, folder)
+        tightened = {key: True for key in _TIGHTENED if own.get(key)}
+        return merged | tightened | _merge_dates(own, folder)
 
     def name_setting(self, key: str) -> str:
         """Return a key with the place of its setting, for messages."""
@@ -299,23 +297,17 @@ class UvSettings(Value):
         ``no-build-isolation`` and ``match-runtime`` select them. The key ``:all:``
         stands for all packages.
         """
-        builds: dict[str, tuple[str, ...]] = {}
-        for setting in self.settings:
-            if setting.key == _NO_ISOLATION and setting.value is True:
-                builds.setdefault(":all:", ("torch",))
-            elif setting.key == _NOT_ISOLATED:
-                for name in setting.value:
-                    builds.setdefault(normalize_name(name), ("torch",))
-            elif setting.key == BUILD_DEPENDENCIES:
-                for name, rows in setting.value.items():
-                    matched = [
-                        parse_requirement(row["requirement"]).name
-                        for row in rows
-                        if _matches_runtime(row)
-                    ]
-                    if matched:
-                        both = tuple(dict.fromkeys(("torch", *matched)))
-                        builds[normalize_name(name)] = both
+        names = _find_names(_merge(self.settings), _NO_ISOLATION)
+        builds: dict[str, tuple[str, ...]] = dict.fromkeys(names, ("torch",))
+        for name, rows in self.passed.get(BUILD_DEPENDENCIES, {}).items():
+            matched = [
+                parse_requirement(row["requirement"]).name
+                for row in rows
+                if _matches_runtime(row)
+            ]
+            if matched:
+                both = tuple(dict.fromkeys(("torch", *matched)))
+                builds[normalize_name(name)] = both
         return builds
 
     @property
@@ -346,9 +338,8 @@ class UvSettings(Value):
         for name in names:
             needed = builds.get(name, builds.get(":all:", ()))
             pins = [f"{one}=={versions[one]}" for one in needed if one in versions]
-            if pins:
-                rows[name] = [*rows.get(name, ()), *pins]
-        return {name: rows[name] for name in rows if rows[name]}
+            rows[name] = [*rows.get(name, ()), *pins]
+        return {name: listed for name, listed in rows.items() if listed}
 
     def list_build_settings(self, package: str) -> list[str]:
         """Return the folder's settings that change the build of a package."""
@@ -441,8 +432,7 @@ def _merge(settings: Iterable[UvSetting]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for setting in settings:
         value = _locate(setting)
-        known = merged.get(setting.key, value)
-        merged[setting.key] = known if known is value else _combine(known, value)
+        merged[setting.key] = _combine(merged.get(setting.key, value), value)
     return merged
 
 
@@ -465,11 +455,9 @@ def _locate(setting: UvSetting) -> Any:
     texts = {}
     for text in _find_requirements(setting.key, setting.value):
         requirement = parse_requirement(text)
-        path = requirement.path
-        if path and requirement.has_name:
-            place = (folder / expand_home(path)).as_uri()
-            texts[text] = requirement.with_url(place).text
-    return _replace_texts(setting.value, texts) if texts else setting.value
+        if requirement.path and requirement.has_name:
+            texts[text] = locate_requirement(requirement, folder).text
+    return _replace_texts(setting.value, texts)
 
 
 def _replace_texts(value: Any, texts: Mapping[str, str]) -> Any:

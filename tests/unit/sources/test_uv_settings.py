@@ -54,7 +54,8 @@ def test_lists_contain_every_key_of_uv(tmp_path, start):
 
 
 def test_every_key_is_in_one_list():
-    names = [name for keys in load_lists().values() for name in keys]
+    lists = [keys for reasons in load_lists().values() for keys in reasons.values()]
+    names = [name for keys in lists for name in keys]
     assert sorted(names) == sorted(set(names))
 
 

@@ -22,7 +22,7 @@ from gpuinstall.base.errors import (
     UnreachableError,
 )
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, locate_requirement
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Constraint, is_http_url
 from gpuinstall.base.text import join_names
@@ -78,7 +78,6 @@ from gpuinstall.lock.uv.builds import (
 from gpuinstall.lock.uv.conflict import Conflict
 from gpuinstall.lock.uv.errors import find_mentioned_names
 from gpuinstall.lock.uv.fetch import find_known_hashes
-from gpuinstall.lock.uv.project import locate_requirement
 from gpuinstall.lock.uv.resolution import (
     Resolution,
     check_indexes,

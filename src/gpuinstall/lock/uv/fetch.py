@@ -646,7 +646,7 @@ def run_uv(command: list[str], session: Session) -> None:
         command,
         each_error_line=show,
         env=session.environment,
-        timeouts=session.timeouts,
+        timeouts=session.client.timeouts,
     )
     if not run.ok:
         raise explain_installation(run.err)

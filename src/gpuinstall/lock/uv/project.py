@@ -33,13 +33,11 @@ from packaging.pylock import Pylock
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.files import expand_home
-from gpuinstall.base.location import parse_source
+from gpuinstall.base.location import locate_requirement, parse_source
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
-    check_path,
 )
 from gpuinstall.base.text import join_names, remove_logins
 from gpuinstall.base.values import Value, replace
@@ -603,8 +601,8 @@ class _Resolver:
             command,
             env=variables,
             cwd=self.folder,
-            timeouts=self.session.timeouts,
-            seconds=None if code else self.session.timeouts.resolution,
+            timeouts=self.session.client.timeouts,
+            seconds=None if code else self.session.client.timeouts.resolution,
             memory=None if code else _MEMORY,
         )
         if lacks_members(done.err) and self.variables.pop(_NO_SOURCES, ""):
@@ -630,23 +628,6 @@ def _find_build_python(version: str) -> Path | None:
 
 def _no_binary_option(package: str) -> str:
     return f"--no-binary={package}"
-
-
-def locate_requirement(requirement: Requirement, folder: Path) -> Requirement:
-    """Return a requirement with the absolute URL of its path, if it has one.
-
-    Args:
-        requirement: The requirement.
-        folder: The folder to which its path is relative.
-
-    Raises:
-        UsageError: The path has a line break.
-    """
-    if requirement.path is None:
-        return requirement
-    path = (folder / expand_home(requirement.path)).absolute()
-    check_path(str(path))
-    return requirement.with_url(path.as_uri())
 
 
 def _link_path(located: Requirement, work: Path) -> str:

@@ -19,7 +19,6 @@ from urllib.parse import quote
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    expand_home,
     parse_ini,
     parse_toml,
     read_document,
@@ -28,11 +27,6 @@ from gpuinstall.base.files import (
 from gpuinstall.base.location import Location, file_path, locate_requirement
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.request import Sourcing
-from gpuinstall.base.requirement import (
-    is_url,
-    normalize_file_url,
-    quote_path,
-)
 from gpuinstall.base.shapes import CONFIG, UV, check_shape, parse_pyproject
 from gpuinstall.base.text import (
     BrokenBlockError,
@@ -53,6 +47,7 @@ from gpuinstall.sources.provenance import (
     Effect,
     SourceSetting,
     create_setting,
+    resolve_path,
 )
 from gpuinstall.sources.requirements_file import (
     ADDRESS_KEYS,
@@ -487,8 +482,7 @@ def convert_pip_options(
             yield UvSetting(option, value, file)
         is_list = option in {"extra-index-url", "find-links"}
         for word in value.split() if is_list else [value]:
-            located = _resolve_path(option, word, folder)
-            yield from convert_pip_option(f"--{option}", located, file)
+            yield from convert_pip_option(f"--{option}", word, file, folder)
 
 
 def parse_pip_options(text: str) -> dict[str, str]:
@@ -529,8 +523,8 @@ def read_uv_variables(folder: Path, sourcing: Sourcing) -> _Settings:
             if not is_of_files:
                 # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
-            located = _add_login(_resolve_path(key, address, folder), index)
-            yield create_setting(ADDRESS_KEYS[key], key, located, Path(name))
+            address = _add_login(address, index)
+            yield create_setting(ADDRESS_KEYS[key], key, address, Path(name), folder)
     for name, key in _UV_LISTS.items():
         texts = [*_read_requirement_files(os.environ.get(name, ""), folder)]
         if texts:
@@ -569,8 +563,8 @@ def _parse_value(key: str, text: str) -> Any:
 
 def format_index_url(index: Mapping[str, Any], file: Path) -> str:
     """Return the URL of an entry in uv's ``index`` list, with its login."""
-    kind = "find-links" if index.get("format") == "flat" else "index"
-    address = _resolve_path(kind, index["url"], file.parent)
+    is_index = index.get("format") != "flat"
+    address = resolve_path(index["url"], file.parent, is_index=is_index)
     return _add_login(address, index.get("name"))
 
 
@@ -628,11 +622,10 @@ def _convert_uv_setting(key: str, value: Any, file: Path) -> _Settings:
     """Yield the sources and settings that one key of uv contains."""
     if key in ADDRESS_KEYS:
         for address in value if isinstance(value, list) else [value]:
-            located = _resolve_path(key, address, file.parent)
-            yield create_setting(ADDRESS_KEYS[key], key, located, file)
+            yield create_setting(ADDRESS_KEYS[key], key, address, file)
         return
     if key == TORCH_BACKEND:
-        yield create_setting(Effect.TORCH, key, value, file)
+        yield create_setting(Effect.TORCH, key, str(value), file)
         return
     skipped = {KeyList.ADDRESSES, KeyList.REQUEST, KeyList.LOCAL}
     is_default = value is False and find_list(key) is not KeyList.PASSED
@@ -656,28 +649,6 @@ def _describe_index(index: Mapping[str, Any]) -> tuple[Effect, str]:
     if index.get("default"):
         return Effect.INDEX, "index (default)"
     return Effect.EXTRA_INDEX, "index"
-
-
-def _resolve_path(
-    option: str,
-    address: str,
-    folder: Path,
-) -> str:
-    """Return a URL unchanged, or resolve a relative path.
-
-    Args:
-        option: The option with the URL or path.
-        address: The value of the option.
-        folder: The folder to which a path is relative.
-    """
-    # The path of an index needs a leading dot. "simple" would be the name of an index, and
-    # "index.example/simple" a URL without its scheme.
-    address = normalize_file_url(address)
-    is_index = "index" in option and address.startswith(".")
-    if not is_index and (option != "find-links" or is_url(address)):
-        return address
-    path = os.path.normpath(folder.absolute() / expand_home(address))
-    return path if is_index else quote_path(path)
 
 
 def _read_uv_table(path: Path, folder: Path | None) -> dict[str, Any] | None:

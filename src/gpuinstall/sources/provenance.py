@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import cached_property
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import expand_home
 from gpuinstall.base.location import (
     LINKS_FRAGMENT,
     Location,
@@ -27,8 +27,10 @@ from gpuinstall.base.location import (
 from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import (
     find_path,
+    is_url,
     marker_holds,
     normalize_file_url,
+    quote_path,
 )
 from gpuinstall.base.text import hide_tokens, remove_logins, split_login
 from gpuinstall.base.values import replace
@@ -68,8 +70,14 @@ INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
 
 _RECORDED = {*INDEXES, Effect.PACKAGE_INDEX, Effect.NAME, Effect.HASH}
 
-_COMPARED = {Effect.KNOWN_INDEX, Effect.FALLBACK, Effect.ADDRESS, Effect.TORCH}
+_DECLARED = {Effect.KNOWN_INDEX, Effect.FALLBACK}
+"""The effects of sources that only some packages of another tool use."""
+
+_COMPARED = {*_DECLARED, Effect.ADDRESS, Effect.TORCH}
 """The effects of URLs that gpuinstall only compares with others."""
+
+_KEPT = {Effect.LOCATED, Effect.TORCH_INDEX}
+"""The effects that a URL on PyTorch's host may have."""
 
 _ROLES = {
     Effect.INDEX: "",
@@ -118,8 +126,9 @@ class SourceSetting(Setting):
 
     login: str = ""
     """The ``user:password@`` part of the URL."""
-    declared_effect: Effect = Effect.ADDRESS
-    """The effect, unless the value is the URL of PyTorch's index."""
+    effect: Effect = Effect.ADDRESS
+    tag: str | None = None
+    """The tag of a torch build in the value, such as ``cpu``."""
     marker: str = ""
     """The environment marker of a source. Empty: the source always applies."""
     options: Mapping[str, Any] = {}
@@ -137,15 +146,6 @@ class SourceSetting(Setting):
         value = self.value.removesuffix(LINKS_FRAGMENT)
         return f"{value} (from {self.file}){role and f': {role}'}"
 
-    @cached_property
-    def effect(self) -> Effect:
-        """The setting's effect, or ``TORCH`` for a URL on PyTorch's host."""
-        effect = self.declared_effect
-        keeps_address = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
-        if not keeps_address and is_on_pytorch_host(self.source.location):
-            return Effect.TORCH
-        return effect
-
     @property
     def path(self) -> Path | None:
         """The local path of a file or folder, but not of a repository."""
@@ -153,31 +153,23 @@ class SourceSetting(Setting):
         is_path = source.location.is_local and source.kind is not SourceKind.REPOSITORY
         return Path(source.location.path) if is_path else None
 
-    def locate(self, folder: Path | None = None, **changes: Any) -> SourceSetting:
+    def locate(self, folder: Path | None = None) -> SourceSetting:
         """Parse the URL or path of the setting again.
 
         Args:
             folder: The folder to which a path is relative. None: the working folder.
-            changes: Changed fields.
 
         Raises:
             UsageError: The URL is malformed.
         """
-        setting = replace(self, **changes)
         kind = None if self.key == BY_ADDRESS else SourceKind.INDEX
-        return replace(setting, source=parse_source(setting.value, folder, kind=kind))
+        return replace(self, source=parse_source(self.value, folder, kind=kind))
 
     @property
     def backend(self) -> str | None:
-        """The tag of the selected torch build, such as ``cpu``."""
-        if self.effect not in {Effect.TORCH, Effect.INDEX, Effect.EXTRA_INDEX}:
-            return None
-        if self.key == TORCH_BACKEND:
-            return self.value if known_backend(self.value) else None
-        # Poetry and other tools declare sources that only some packages use.
-        if self.declared_effect in {Effect.KNOWN_INDEX, Effect.FALLBACK}:
-            return None
-        return split_torch_index(self.value)[1]
+        """The tag of the selected torch build."""
+        selects_torch = {Effect.TORCH, Effect.INDEX, Effect.EXTRA_INDEX}
+        return self.tag if self.effect in selects_torch else None
 
     @property
     def is_recorded(self) -> bool:
@@ -244,6 +236,7 @@ def create_setting(
     key: str,
     value: str,
     file: Path,
+    folder: Path | None = None,
     *,
     line: int | None = None,
     package: str = "",
@@ -256,6 +249,8 @@ def create_setting(
         key: The key, for messages.
         value: The value.
         file: The file, or the name of a variable.
+        folder: The folder to which the path of an index is relative. None: the folder
+            of the file.
         line: The line number, if known.
         package: The package that the setting applies to. Empty: all packages.
         marker: The environment marker of a source. Empty: the source always applies.
@@ -264,17 +259,17 @@ def create_setting(
         UsageError: The URL is malformed.
     """
     setting = SourceSetting(
-        key,
-        value,
-        file,
-        line,
-        package=package,
-        declared_effect=effect,
-        marker=marker,
+        key, value, file, line, package=package, effect=effect, marker=marker
     )
-    if key == TORCH_BACKEND or not (effect.is_reported or effect in _COMPARED):
+    if key == TORCH_BACKEND:
+        return replace(setting, tag=value if known_backend(value) else None)
+    if not (effect.is_reported or effect in _COMPARED):
         return setting
-    address, login = split_login(normalize_file_url(value))
+    address = normalize_file_url(value)
+    if effect in INDEXES:
+        is_index = effect is not Effect.FIND_LINKS
+        address = resolve_path(value, folder or file.parent, is_index=is_index)
+    address, login = split_login(address)
     if effect not in {Effect.EXTENSIONS, Effect.FIND_LINKS}:
         # The path "/" remains.
         address = re.sub(r"(?<=[^/:])/+\Z", "", address)
@@ -282,10 +277,32 @@ def create_setting(
         if hide_tokens(address) != address:
             fault = "it contains a token, which locks would record; download the file, and require it by its path"
             raise malformed_url_error(address, fault)
-        return setting.locate(value=address, login=login)
+        setting = replace(setting, value=address, login=login).locate()
     except UsageError as error:
         error.message = f"{setting.place}: {key}: {error.message}"
         raise
+    if effect not in _DECLARED:
+        setting = replace(setting, tag=split_torch_index(address)[1])
+    if effect not in _KEPT and is_on_pytorch_host(setting.source.location):
+        return replace(setting, effect=Effect.TORCH)
+    return setting
+
+
+def resolve_path(address: str, folder: Path, *, is_index: bool) -> str:
+    """Return the URL of an index or of find-links, or an absolute path.
+
+    Args:
+        address: The URL or path.
+        folder: The folder to which a path is relative.
+        is_index: Whether it is the address of an index.
+    """
+    # The path of an index needs a leading dot. "simple" would be the name of an index, and
+    # "index.example/simple" a URL without its scheme.
+    address = normalize_file_url(address)
+    if is_url(address) or (is_index and not address.startswith(".")):
+        return address
+    path = os.path.normpath(folder.absolute() / expand_home(address))
+    return path if is_index else quote_path(path)
 
 
 def is_on_pytorch_host(location: Location) -> bool:

@@ -35,7 +35,6 @@ from gpuinstall.base.requirement import (
     find_path,
     is_git_url,
     is_http_url,
-    is_url,
     normalize_name,
     parse_requirement,
     remove_duplicates,
@@ -571,8 +570,6 @@ def _read_options(
             raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
-        if option == "--find-links" and not is_url(value):
-            value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")
         settings = [
@@ -588,6 +585,7 @@ def convert_pip_option(
     option: str,
     value: str,
     file: Path,
+    folder: Path | None = None,
     *,
     line: int | None = None,
     package: str = "",
@@ -598,13 +596,16 @@ def convert_pip_option(
         option: The option. Nothing is yielded for an option that is not read.
         value: The value.
         file: The file, or the name of a variable.
+        folder: The folder to which a path is relative. None: the folder of the file.
         line: The line number, if known.
         package: The package to which the option applies. Empty: all packages.
     """
     name = option.removeprefix("--")
     effect = Effect.HASH if option == "--hash" else ADDRESS_KEYS.get(name)
     if effect:
-        yield create_setting(effect, option, value, file, line=line, package=package)
+        yield create_setting(
+            effect, option, value, file, folder, line=line, package=package
+        )
     elif name in PACKAGE_LISTS:
         names = re.split(r"[\s,]+", value)
         yield from create_list_settings(PACKAGE_LISTS[name], names, file, line=line)

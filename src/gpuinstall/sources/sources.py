@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os.path import exists, isdir, isfile
 from pathlib import Path
+from posixpath import dirname
 
 from gpuinstall.base.advice import Hint, make_change, make_command
 from gpuinstall.base.errors import UsageError
@@ -19,7 +20,7 @@ from gpuinstall.base.location import (
     parse_source,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing, split_torch_index
+from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.requirement import Requirement, find_url_fault, is_http_url
 from gpuinstall.base.text import redact, remove_logins, shorten, split_login
 from gpuinstall.base.values import Value, replace
@@ -212,14 +213,14 @@ def _find_effects(
     }
     torch = Location.parse(addresses.torch_index)
     for one in settings:
-        effect = one.declared_effect
-        if one.effect in INDEXES:
-            base, backend = split_torch_index(one.value)
-            if backend and Location.parse(base) == torch:
+        effect = one.effect
+        location = one.source.location
+        if effect in INDEXES:
+            if one.tag and replace(location, path=dirname(location.path)) == torch:
                 effect = Effect.TORCH
-            elif not one.is_own and one.source.location in own:
+            elif not one.is_own and location in own:
                 effect = Effect.NAME
-        yield replace(one, declared_effect=effect)
+        yield replace(one, effect=effect)
 
 
 def _check_location(

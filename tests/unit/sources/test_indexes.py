@@ -70,9 +70,7 @@ def test_default_index_of_uv_is_queried_once(tmp_path, monkeypatch):
         Effect.KNOWN_INDEX, "locked package index", "https://x.example/simple", tmp_path
     )
     sources = Sources(
-        Addresses(
-            settings=(locked, replace(locked, declared_effect=Effect.EXTRA_INDEX))
-        )
+        Addresses(settings=(locked, replace(locked, effect=Effect.EXTRA_INDEX)))
     )
     commands: list[Sequence[str]] = []
     with (

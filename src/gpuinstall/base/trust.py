@@ -44,13 +44,18 @@ def trusts_folders() -> bool:
     return table.get("trust-folder", True) is True
 
 
-def is_in_project(folder: str) -> bool:
-    """Return whether a folder is in the project of the working folder."""
+def is_in_project(path: str, folder: Path | None = None) -> bool:
+    """Return whether a path, or its target, is in the project of a folder.
+
+    Args:
+        path: The path.
+        folder: The folder. None: the working folder.
+    """
     try:
-        project = find_repository(Path.cwd())
+        project = find_repository(folder or Path.cwd())
     except OSError:  # the working folder was removed
         return False
-    paths = (Path(folder), real_path(folder))
+    paths = (Path(path), real_path(path))
     # The home folder and the folders above it are not projects.
     is_project = not real_path(Path.home()).is_relative_to(project)
     return is_project and any(path.is_relative_to(project) for path in paths)

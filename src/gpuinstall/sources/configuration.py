@@ -37,6 +37,7 @@ from gpuinstall.base.text import (
 from gpuinstall.base.trust import (
     TRUST_FOLDER,
     find_user_config,
+    is_in_project,
     trusts_folders,
     user_folder,
 )
@@ -281,7 +282,7 @@ def read_pip_settings(files: PipFiles, folder: Path) -> _Settings:
         with _convert_read_errors(file):
             settings = [*convert_pip_options(options, file, folder)]
         is_of_folder = file in active_files and any(
-            _is_in_folder(project, file) for project in projects
+            is_in_project(str(file), project) for project in projects
         )
         yield from settings if is_of_folder else map(_mark_own, settings)
 
@@ -322,14 +323,6 @@ def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:
     if isinstance(setting, SourceSetting):
         setting = replace(setting, login=expand_login(setting.login))
     return replace(setting, is_own=True)
-
-
-def _is_in_folder(folder: Path, file: Path) -> bool:
-    """Return whether a file's path or resolved path is in a folder."""
-    return any(
-        Path(place(file)).is_relative_to(place(folder))
-        for place in (os.path.abspath, os.path.realpath)
-    )
 
 
 def read_project_tables(folder: Path) -> Iterator[_Tables]:
@@ -525,16 +518,15 @@ def read_uv_variables(folder: Path, sourcing: Sourcing) -> _Settings:
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
             address = _add_login(address, index)
             yield create_setting(ADDRESS_KEYS[key], key, address, Path(name), folder)
-    for name, key in _UV_LISTS.items():
-        texts = [*_read_requirement_files(os.environ.get(name, ""), folder)]
-        if texts:
-            yield from _convert_uv_setting(key, texts, Path(name))
-    special = {*_UV_VARIABLES, *_UV_LISTS}
-    for name, value in os.environ.items():
+    for name, text in os.environ.items():
         is_key = name.startswith(("UV_", "GPUINSTALL_ONLY_BINARY"))
-        if is_key and name not in special and value:
+        if is_key and name not in _UV_VARIABLES and text:
             key = name.partition("_")[2].lower().replace("_", "-")
-            yield from _convert_uv_setting(key, _parse_value(key, value), Path(name))
+            value = _parse_value(key, text)
+            if name in _UV_LISTS:
+                key = _UV_LISTS[name]
+                value = [*_read_requirement_files(text, folder)]
+            yield from _convert_uv_setting(key, value, Path(name))
 
 
 def _read_requirement_files(names: str, folder: Path) -> Iterator[str]:

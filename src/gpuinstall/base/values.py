@@ -22,7 +22,16 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["Value", "asdict", "astuple", "convert", "field", "fields", "replace"]
+__all__ = [
+    "Struct",
+    "Value",
+    "asdict",
+    "astuple",
+    "convert",
+    "field",
+    "fields",
+    "replace",
+]
 
 _Kind = TypeVar("_Kind")
 _LOCK = Lock()

@@ -22,7 +22,7 @@ from gpuinstall.base.location import LINKS_FRAGMENT, file_path
 from gpuinstall.base.requirement import is_file_url
 from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Struct, Value, field
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
@@ -112,56 +112,44 @@ _CAUSES = {
 """Causes and hints by a part of the error. The last one matches any error."""
 
 
-class Client:
-    """Thread-safe HTTP client.
+class Client(Struct, dict=True, eq=False):
+    """Thread-safe HTTP client."""
 
-    Args:
-        certificates: The path of a CA bundle. None: certifi's certificates, and the
-            system's store.
-        logins: ``user:password`` by scheme, host, and port. URLs contain no logins.
-        offline: Whether to use only the cache.
-        proxies: The variables of proxies that the environment lacks.
-        insecure_hosts: Hosts whose certificates are not verified.
-        cache: The folder of cached pages. None: the user's cache.
-        timeouts: The time limits.
-        quick_hosts: Hosts that have alternatives. Their first response has a shorter
-            time limit, and they are tried again without a pause.
-        current: Prefixes of pages that are revalidated.
-        ignored: Status codes of missing pages, by URL of the index.
+    certificates: str | None = None
+    """The path of a CA bundle. None: certifi's certificates, and the system's store."""
+    logins: Mapping[str, str] = {}
+    """``user:password`` by scheme, host, and port. URLs contain no logins."""
+    offline: bool = False
+    """Whether to use only the cache."""
+    proxies: Mapping[str, str] = {}
+    """The variables of proxies that the environment lacks."""
+    insecure_hosts: Collection[str] = ()
+    """Hosts whose certificates are not verified."""
+    cache: Path = field(default_factory=own_cache_folder)
+    """The folder of cached pages."""
+    timeouts: Timeouts = USUAL
+    quick_hosts: Collection[str] = ()
+    """Hosts that have alternatives.
+
+    Their first response has a shorter time limit, and they are tried again without a
+    pause.
     """
+    current: tuple[str, ...] = ()
+    """Prefixes of pages that are revalidated."""
+    ignored: Mapping[str, Collection[int]] = {}
+    """Status codes of missing pages, by URL of the index."""
+    renewed: frozenset[str] = frozenset()
+    """Packages with pages to revalidate, or ``ALL_PACKAGES``."""
+    received: int = 0
+    """The number of downloaded bytes of files."""
 
-    def __init__(
-        self,
-        certificates: str | None = None,
-        *,
-        logins: Mapping[str, str] | None = None,
-        offline: bool = False,
-        proxies: Mapping[str, str] | None = None,
-        insecure_hosts: Collection[str] = (),
-        cache: Path | None = None,
-        timeouts: Timeouts = USUAL,
-        quick_hosts: Collection[str] = (),
-        current: Collection[str] = (),
-        ignored: Mapping[str, Collection[int]] | None = None,
-    ) -> None:
-        self.timeouts = timeouts
-        self.received = 0
-        """The number of downloaded bytes of files."""
-        self._quick_hosts = set(quick_hosts)
-        self._certificates = certificates
-        self._logins = logins or {}
-        self._offline = offline
-        self._proxies = proxies or {}
-        self._insecure_hosts = insecure_hosts
-        self._current = tuple(current)
-        self._ignored = ignored or {}
-        self.renewed = frozenset[str]()
-        """Packages with pages to revalidate, or ``ALL_PACKAGES``."""
-        cache = cache or own_cache_folder()
-        self._pages = JsonCache(cache / "pages", Page)
-        self.hashes = JsonCache(cache / "hashes", FileHash)
+    def __post_init__(self) -> None:
+        self.hashes = JsonCache(self.cache / "hashes", FileHash)
         """The hashes of downloaded files."""
-        self._silent_hosts = HostCache(cache / "unreachable")
+        self._pages = JsonCache(self.cache / "pages", Page)
+        self._silent_hosts = HostCache(self.cache / "unreachable")
+        self._untried = set(self.quick_hosts)
+        """The quick hosts that have not responded."""
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._failures: dict[str, UnreachableError] = {}
@@ -214,7 +202,7 @@ class Client:
         name = url.rstrip("/").rpartition("/")[2]
         if not self.renewed.isdisjoint({name, ALL_PACKAGES}):
             return True
-        return url.startswith(self._current)
+        return url.startswith(self.current)
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark, such as a hash."""
@@ -305,7 +293,7 @@ class Client:
             raise InstallationError("length", message, hint="Run it again")
 
     def _fetch_page(self, url: str, cached: Page | None) -> Page:
-        if self._offline and cached is not None:
+        if self.offline and cached is not None:
             return cached
         headers = {"Accept": _PAGES}
         if cached and cached.etag:
@@ -318,7 +306,7 @@ class Client:
             return cached
         fields = response.headers
         absent = set(_ABSENT)
-        for index, codes in self._ignored.items():
+        for index, codes in self.ignored.items():
             if url.startswith(f"{index}/"):
                 absent.update(codes)
         if response.status_code in absent:
@@ -345,7 +333,7 @@ class Client:
         parts = urlsplit(url)
         host = parts.netloc
         server = f"{parts.scheme}://{host}"
-        if self._offline:
+        if self.offline:
             raise self._failures.setdefault(
                 host, UnreachableError(host, OFFLINE, OFFLINE_HINT)
             )
@@ -355,10 +343,10 @@ class Client:
         )
         if not login:
             auth = _omit_credentials
-        elif server in self._logins:
-            user, _, password = self._logins[server].partition(":")
+        elif server in self.logins:
+            user, _, password = self.logins[server].partition(":")
             auth = (user, password)
-        is_verified = {host, parts.hostname}.isdisjoint(self._insecure_hosts)
+        is_verified = {host, parts.hostname}.isdisjoint(self.insecure_hosts)
         send = partial(
             session.request,
             method,
@@ -367,7 +355,7 @@ class Client:
             auth=auth,
             timeout=(self.timeouts.connection, self.timeouts.silence),
             # With None, requests would read its own environment variables.
-            verify=is_verified and (self._certificates or True),
+            verify=is_verified and (self.certificates or True),
             stream=True,
             allow_redirects=redirects,
         )
@@ -382,7 +370,7 @@ class Client:
         if host in self._failures:
             raise self._failures[host]
         seconds = self.timeouts.answer
-        if host in self._quick_hosts:
+        if host in self._untried:
             seconds = self.timeouts.first_response
         try:
             response = call_with_timeout(seconds, send)
@@ -390,7 +378,7 @@ class Client:
             failure = UnreachableError(host, *_find_cause(error))
             self._silent_hosts.add(host)
             raise self._failures.setdefault(host, failure) from error
-        self._quick_hosts.discard(host)
+        self._untried.discard(host)
         return response
 
     def _open_session(self) -> Session:
@@ -405,10 +393,10 @@ class Client:
             )
 
             if self._session is None:
-                self._session = requests.Session()
+                session = requests.Session()
                 # urllib3 warns of each request to a host that the user lists.
                 disable_warnings()
-                self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
+                session.headers["User-Agent"] = f"gpuinstall/{__version__}"
                 retry = CertificateRetry(
                     RETRIES,
                     status_forcelist={500, 502, 504},
@@ -421,11 +409,12 @@ class Client:
                     pool_maxsize=32, max_retries=retry.new(connect=1)
                 )
                 for scheme in ("http", "https"):
-                    if proxy := self._proxies.get(f"{scheme.upper()}_PROXY"):
-                        self._session.proxies[scheme] = proxy
-                    self._session.mount(f"{scheme}://", adapter)
-                    for host in self._quick_hosts:
-                        self._session.mount(f"{scheme}://{host}/", quick)
+                    if proxy := self.proxies.get(f"{scheme.upper()}_PROXY"):
+                        session.proxies[scheme] = proxy
+                    session.mount(f"{scheme}://", adapter)
+                    for host in self.quick_hosts:
+                        session.mount(f"{scheme}://{host}/", quick)
+                self._session = session
             return self._session
 
 
@@ -533,9 +522,7 @@ def read_chunks(
 def content_length(response: Response) -> int | None:
     """Return the Content-Length of a response, or None if it is invalid."""
     length = response.headers.get("Content-Length", "")
-    if not length.isdecimal() or len(length) >= 20:
-        return None
-    return int(length)
+    return int(length) if re.fullmatch("[0-9]{1,19}", length) else None
 
 
 def network_hint() -> str:

@@ -359,19 +359,12 @@ def read_requirements_text(path: Path, folder: Path | None) -> str:
 
 def _number_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield numbered lines. A backslash joins a line with the next line."""
-    first = 1
-    parts: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not parts:
-            first = number
-        # A backslash in a comment does not join lines.
-        part = strip_comment(line)
-        parts.append(part.removesuffix("\\"))
-        if not part.endswith("\\"):
-            yield first, " ".join(parts)
-            parts = []
-    if parts:
-        yield first, " ".join(parts)
+    # A backslash in a comment does not join lines.
+    text = "\n".join(map(strip_comment, text.splitlines()))
+    number = 1
+    for lines in re.split(r"(?<!\\)\n", text):
+        yield number, re.sub(r"\\(\n|\Z)", " ", lines)
+        number += lines.count("\n") + 1
 
 
 def strip_comment(line: str) -> str:
@@ -607,8 +600,7 @@ def convert_pip_option(
             effect, option, value, file, folder, line=line, package=package
         )
     elif name in PACKAGE_LISTS:
-        names = re.split(r"[\s,]+", value)
-        yield from create_list_settings(PACKAGE_LISTS[name], names, file, line=line)
+        yield from create_list_settings(PACKAGE_LISTS[name], value, file, line=line)
     elif option == "--pre":
         yield UvSetting("prerelease", "allow", file, line)
     elif option == "--uploaded-prior-to":
@@ -620,9 +612,9 @@ def convert_pip_option(
 
 
 def create_list_settings(
-    key: str, names: str | Iterable[str], file: Path, *, line: int | None = None
+    key: str, names: str | Collection[str], file: Path, *, line: int | None = None
 ) -> Iterator[UvSetting]:
-    """Yield uv's settings for a list of packages, ``:all:``, or ``:none:``.
+    """Yield uv's settings for the names of packages, ``:all:``, or ``:none:``.
 
     Args:
         key: ``no-build`` or ``no-binary``.
@@ -630,7 +622,7 @@ def create_list_settings(
         file: The file, or the name of a variable.
         line: The line number, if known.
     """
-    listed = [names] if isinstance(names, str) else [*names]
+    listed = re.split(r"[\s,]+", names) if isinstance(names, str) else names
     packages = [name for name in listed if name and not name.startswith(":")]
     if ":all:" in listed:
         yield UvSetting(key, True, file, line)

@@ -471,16 +471,17 @@ def _replace_texts(value: Any, texts: Mapping[str, str]) -> Any:
 
 def _merge_dates(own: Mapping[str, Any], folder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the earlier of the user's and the folder's dates."""
-    merged: dict[str, Any] = {}
-    dates = [one[_NEWER] for one in (folder, own) if one.get(_NEWER)]
-    if dates:
-        merged[_NEWER] = min(dates, key=parse_date)
     packages = dict(own.get(_NEWER_PACKAGE, {}))
     for name, date in folder.get(_NEWER_PACKAGE, {}).items():
-        limit = packages.get(name, own.get(_NEWER))
-        both = [one for one in (date, limit) if one]
-        packages[name] = min(both, key=parse_date, default=False)
-    return merged | ({_NEWER_PACKAGE: packages} if packages else {})
+        packages[name] = _find_earliest(date, packages.get(name, own.get(_NEWER)))
+    newest = _find_earliest(folder.get(_NEWER), own.get(_NEWER))
+    merged = {_NEWER: newest, _NEWER_PACKAGE: packages}
+    return {key: value for key, value in merged.items() if value}
+
+
+def _find_earliest(*dates: Any) -> Any:
+    """Return the earliest date, or False without any."""
+    return min(filter(None, dates), key=parse_date, default=False)
 
 
 def parse_date(text: str) -> datetime:

@@ -55,7 +55,7 @@ def is_in_project(path: str, folder: Path | None = None) -> bool:
         project = find_repository(folder or Path.cwd())
     except OSError:  # the working folder was removed
         return False
-    paths = (Path(path), real_path(path))
+    paths = (Path(path).absolute(), real_path(path))
     # The home folder and the folders above it are not projects.
     is_project = not real_path(Path.home()).is_relative_to(project)
     return is_project and any(path.is_relative_to(project) for path in paths)

@@ -218,8 +218,7 @@ class Addresses(Value):
                 indexes.append({"url": setting.value, "format": "flat"})
             else:
                 merged.append(setting.value)
-        links = {"find-links": merged} if merged else {}
-        return {"index": indexes, **links}
+        return {"index": indexes, "find-links": merged}
 
     def find_options(self, index: str) -> Mapping[str, Any]:
         """Return further keys of uv's entry for an index."""

@@ -46,12 +46,17 @@ _NOT_ISOLATED = "no-build-isolation-package"
 _NEWER = "exclude-newer"
 _NEWER_PACKAGE = "exclude-newer-package"
 
-_BUILD_KEYS = (
+_BUILD_INPUTS = (
     BUILD_CONSTRAINTS,
     BUILD_DEPENDENCIES,
     BUILD_VARIABLES,
     "config-settings",
     "config-settings-package",
+)
+"""Keys that add code or settings to a build."""
+
+_BUILD_KEYS = (
+    *_BUILD_INPUTS,
     "require-build-hashes",
     "prerelease",
     "prerelease-package",
@@ -61,11 +66,7 @@ _BUILD_KEYS = (
 """Passed keys that change how uv builds a package."""
 
 _BUILD_CODE = (
-    BUILD_DEPENDENCIES,
-    BUILD_VARIABLES,
-    BUILD_CONSTRAINTS,
-    "config-settings",
-    "config-settings-package",
+    *_BUILD_INPUTS,
     _NO_ISOLATION,
     _NOT_ISOLATED,
     "no-binary",

@@ -59,7 +59,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     ),
     Effect.FIND_LINKS: lambda sources: (
         sources.addresses.find_links == (INDEX,)
-        and uv_settings(sources).get("find-links", [INDEX]) == [INDEX]
+        and uv_settings(sources)["find-links"] in ([], [INDEX])
         and uv_settings(sources)["index"] in ([], [{"url": INDEX, "format": "flat"}])
     ),
     Effect.PACKAGE_INDEX: lambda sources: (

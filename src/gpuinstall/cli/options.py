@@ -389,7 +389,6 @@ class CommandOptions:
             UsageError: A file or an option is malformed.
         """
         from gpuinstall.project import Settings
-        from gpuinstall.sources.requirements_file import expand_variables
 
         editables = [f"-e {folder}" for folder in self.editables]
         gpus = None
@@ -398,9 +397,7 @@ class CommandOptions:
         files = [
             word for word in self.requirements if word.endswith(_REQUIREMENT_FILES)
         ]
-        words = [
-            expand_variables(word) for word in self.requirements if word not in files
-        ]
+        words = [word for word in self.requirements if word not in files]
         requirements = [
             parse_requirement(word, COMMAND_LINE) for word in (*words, *editables)
         ]

@@ -58,7 +58,6 @@ from gpuinstall.sources.requirements_file import (
     convert_pip_option,
     create_list_settings,
     create_reference_settings,
-    expand_login,
     read_requirements,
     read_requirements_text,
 )
@@ -320,8 +319,6 @@ def _parse_judged_settings(
 
 
 def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:
-    if isinstance(setting, SourceSetting):
-        setting = replace(setting, login=expand_login(setting.login))
     return replace(setting, is_own=True)
 
 

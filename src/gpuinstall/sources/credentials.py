@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import malformed_url_error
 from gpuinstall.base.values import Value, replace
 
@@ -96,3 +99,20 @@ def url_server(address: str) -> str:
     except ValueError as error:
         raise malformed_url_error(address, str(error)) from error
     return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
+
+
+def expand_login(login: str) -> str:
+    """Expand variables (``${NAME}``) in a login.
+
+    Raises:
+        UsageError: A variable is not set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in os.environ:
+            message = f"{name} is not set"
+            raise UsageError("variable-missing", message, hint=f"Set {name}")
+        return quote(os.environ[name], safe="")
+
+    return re.sub(r"\$\{(\w+)\}", value, login)

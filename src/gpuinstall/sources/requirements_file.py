@@ -5,7 +5,6 @@ Existing parsers of these files ignore source options, which gpuinstall must obe
 
 from __future__ import annotations
 
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -13,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
-from urllib.parse import quote
 
 from gpuinstall.base.advice import Advice, Hint
 from gpuinstall.base.errors import UsageError
@@ -181,32 +179,6 @@ def create_reference_settings(lines: Iterable[Requirement]) -> Iterator[SourceSe
                 package=requirement.name,
             )
             yield replace(setting, login=requirement.login)
-
-
-def expand_variables(text: str) -> str:
-    """Expand variables in the login of a requirement's URL.
-
-    A variable outside the login is an error when the URL is parsed.
-    """
-    pattern = r"(?<=://)[^/\s]*\$\{[^/\s]*@"
-    return re.sub(pattern, lambda login: expand_login(login[0]), text)
-
-
-def expand_login(login: str) -> str:
-    """Expand variables (``${NAME}``) in a login.
-
-    Raises:
-        UsageError: A variable is not set.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in os.environ:
-            message = f"{name} is not set"
-            raise UsageError("variable-missing", message, hint=f"Set {name}")
-        return quote(os.environ[name], safe="")
-
-    return re.sub(r"\$\{(\w+)\}", value, login)
 
 
 def join_files(files: Iterable[RequirementsFile]) -> RequirementsFile:

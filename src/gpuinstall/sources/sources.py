@@ -38,7 +38,7 @@ from gpuinstall.sources.configuration import (
     read_policy,
     read_uv_configuration,
 )
-from gpuinstall.sources.credentials import Credentials
+from gpuinstall.sources.credentials import Credentials, expand_login
 from gpuinstall.sources.gate import Entry, Policy
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -112,7 +112,8 @@ class Sources(Value):
                 setting = _check_location(addresses, policy, written, place)
             addresses = addresses.add(setting, overrides=not is_configuration)
             if setting.effect.is_reported or setting.is_own:
-                credentials = credentials.add(setting.value, setting.login)
+                login = expand_login(setting.login)
+                credentials = credentials.add(setting.value, login)
         return replace(
             self, addresses=addresses, uv=uv, credentials=credentials, policy=policy
         )
@@ -194,7 +195,8 @@ def _find_files(settings: Iterable[Setting], folder: Path) -> Iterator[Path]:
 def _check_form(setting: SourceSetting) -> None:
     """Raise UsageError for a malformed value."""
     pattern, instead = FORMS.get(setting.effect, ("(?s:.*)", ""))
-    if "${" in setting.login or not re.fullmatch(pattern, setting.value):
+    is_expanded = setting.is_own or "${" not in setting.login
+    if not (is_expanded and re.fullmatch(pattern, setting.value)):
         raise _setting_error(setting, f"Instead, {instead}")
 
 

@@ -21,7 +21,7 @@ def naming(
     sources = sources or Sources(**more)
     for key, value in rows:
         settings = parse_uv_settings({key: value}, Path("uv.toml"))
-        own = (replace(setting, is_own=True) for setting in settings)
+        own = [replace(setting, is_own=True) for setting in settings]
         sources = sources.add_settings(own)
     return sources
 

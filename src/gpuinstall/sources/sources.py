@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from posixpath import dirname
@@ -75,7 +75,7 @@ class Sources(Value):
 
     def add_settings(
         self,
-        settings: Iterable[Setting],
+        settings: Collection[Setting],
         folder: Path | None = None,
         *,
         is_configuration: bool = False,
@@ -94,14 +94,16 @@ class Sources(Value):
             UsageError: A setting is refused or malformed.
         """
         place = folder or Path.cwd()
-        listed = tuple(settings)
-        rows = [one for one in listed if isinstance(one, UvSetting)]
+        rows = [one for one in settings if isinstance(one, UvSetting)]
         located = [
             one.locate(place) if one.source.location.is_local else one
-            for one in listed
+            for one in settings
             if isinstance(one, SourceSetting)
         ]
-        policy = check_owners(self.policy, _find_files((*rows, *located), place), place)
+        files = [place / one.file for one in settings if not one.is_own]
+        required = (one for one in located if one.key == BY_ADDRESS and not one.is_own)
+        files += filter(None, (one.path for one in required))
+        policy = check_owners(self.policy, files, place)
         uv = self.uv.add(rows, policy)
         addresses = self.addresses
         credentials = self.credentials
@@ -181,15 +183,6 @@ def check_reported(addresses: Addresses, requirement: Requirement) -> None:
                 "install", requirement.text, note="requests it by its URL"
             ),
         )
-
-
-def _find_files(settings: Iterable[Setting], folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder's settings, and the required paths."""
-    for setting in settings:
-        if not setting.is_own:
-            yield folder / setting.file
-            if isinstance(setting, SourceSetting) and setting.key == BY_ADDRESS:
-                yield from filter(None, [setting.path])
 
 
 def _check_form(setting: SourceSetting) -> None:

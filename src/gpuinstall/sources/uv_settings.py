@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, time, timedelta, timezone
 from enum import Enum
@@ -241,18 +241,17 @@ class UvSettings(Value):
         """Return a key with the place of its setting, for messages."""
         return next((one.shown for one in self.settings if one.key == key), key)
 
-    def add(self, settings: Iterable[UvSetting], policy: Policy) -> UvSettings:
+    def add(self, settings: Collection[UvSetting], policy: Policy) -> UvSettings:
         """Add settings, with lower precedence than the existing ones.
 
         Raises:
             UsageError: The user does not trust the folder to have a setting.
         """
-        listed = tuple(settings)
-        new = [one for one in listed if one not in self.settings]
+        new = [one for one in settings if one not in self.settings]
         added = replace(self, settings=(*self.settings, *new))
         own = tuple(one for one in added.settings if one.is_own)
         date = replace(self, settings=own).exclude_newer
-        for setting in listed:
+        for setting in settings:
             if setting.is_own or policy.trusts_folder:
                 continue
             is_later = (

@@ -116,7 +116,10 @@ class Client(Struct, dict=True, eq=False):
     """Thread-safe HTTP client."""
 
     certificates: str | None = None
-    """The path of a CA bundle. None: certifi's certificates, and the system's store."""
+    """The path of a CA bundle.
+
+    None: certifi's certificates, and the system's store.
+    """
     logins: Mapping[str, str] = {}
     """``user:password`` by scheme, host, and port. URLs contain no logins."""
     offline: bool = False

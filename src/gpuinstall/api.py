@@ -156,7 +156,12 @@ def install_into(
 
     path = Path(python).absolute()
     venv = environment_folder(path)
-    settings = Settings(request, files=read_extras(venv.parent, request), venv=venv)
+    settings = Settings(
+        request,
+        files=read_extras(venv.parent, request),
+        is_unmanaged=True,
+        venv=venv,
+    )
     # The folder that contains the environment can belong to another project.
     with open_project(venv, settings, reporter) as project:
         return installation.install(project, InstallOptions(python=path, attempts=1))

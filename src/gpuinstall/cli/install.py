@@ -110,7 +110,7 @@ def install_command(options: CommandOptions) -> Outcome:
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
         python = find_trusted_interpreter(options, named)
-        with options.open_project() as project:
+        with options.open_project(is_unmanaged=True) as project:
             return _install(project, options, python=python, attempts=1)
     with options.open_project(ignores_existing_backend=options.only) as project:
         if not is_environment_given():

@@ -30,7 +30,7 @@ from gpuinstall.machine.pythons import run_script
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
-from gpuinstall.project.request import read_declared_request
+from gpuinstall.project.request import read_request
 
 _INSPECT_SCRIPT = """
 import json, os, sys, sysconfig
@@ -132,7 +132,7 @@ def read_unmanaged(
         packages=read_packages(place.find_packages_folders()),
         python_version=version,
     )
-    request = select_extras(project, project.wants(read_declared_request(project)))
+    request = select_extras(project, project.wants(read_request(project)))
     # The compiled companions of torch must match its version.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - requirement_names(request.requirements))

@@ -1,12 +1,12 @@
-"""Find requested extras and groups, and select an extra for a machine."""
+"""Select one of several conflicting extras or groups for a machine."""
 
 from __future__ import annotations
 
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import Advice, make_change
-from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.advice import make_change
+from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -14,55 +14,23 @@ from gpuinstall.lock.request.declaration import find_parts
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import TEAM_LOCKS, find_locked_versions
 from gpuinstall.plan import Plan, Rejected
+from gpuinstall.project.folder import suggest_parts
 from gpuinstall.sources.provenance import format_recorded_sources
-from gpuinstall.sources.requirements_file import PROJECT, Part
+from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.requirement import Constraint
-    from gpuinstall.lock.request.declaration import Declaration
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.request.pyproject import PartContents
+    from gpuinstall.project.folder import Contents
     from gpuinstall.project.run import Project
 
 
-def find_requested_parts(declaration: Declaration, request: Request) -> frozenset[Part]:
-    """Return the requested extras and dependency groups of a project.
-
-    Raises:
-        UsageError: Two requested extras or groups conflict.
-    """
-    parts = {*find_parts((*request.files, *request.selected))}
-    parts.update(declaration.default_parts)
-    for one in request.requirements:
-        if one.path in {".", "./"}:
-            parts.update(Part("extra", extra) for extra in one.extras)
-    for members in declaration.conflicts:
-        excluded = [part for part in members if part in parts]
-        if len(excluded) > 1:
-            shown = " and ".join(f"the {part.kind} {part.name}" for part in excluded)
-            raise UsageError(
-                "extras-conflict",
-                f"[tool.uv] conflicts in {PROJECT} does not allow {shown} together",
-                hint=_suggest_parts(excluded),
-            )
-    return frozenset(parts)
-
-
-def _suggest_parts(parts: Iterable[Part]) -> tuple[Advice, ...]:
-    """Return the hints that each select one extra or group."""
-    options = [str(part).split() for part in parts]
-    typed = [word for words in options for word in words]
-    return tuple(make_change(*words, without=typed) for words in options)
-
-
-def report_omitted(
-    declaration: Declaration, request: Request, reporter: Reporter
-) -> None:
+def report_omitted(contents: Contents, reporter: Reporter) -> None:
     """Report extras and groups that require torch but are not selected."""
-    requested = find_requested_parts(declaration, request)
+    declaration, requested = contents.declaration, contents.parts
     parts = [one.part for one in declaration.omitted if one.part not in requested]
     if parts:
         options = ", ".join(map(str, parts))
@@ -74,25 +42,19 @@ def report_omitted(
         reporter.step("Groups", message)
 
 
-def list_locked_versions(
-    project: Project, wanted: LockRequest
-) -> tuple[Constraint, ...]:
-    """Return the locked versions in ``uv.lock`` or ``poetry.lock``."""
-    lock = project.contents.project_lock
-    if lock is None:
-        return ()
-    parts = find_requested_parts(project.contents.declaration, wanted.request)
-    return find_locked_versions(lock, wanted.markers, parts)
-
-
-def prefer_locked_versions(project: Project, wanted: LockRequest) -> Request:
+def prefer_locked_versions(
+    project: Project, request: Request, markers: Mapping[str, str]
+) -> Request:
     """Return a request that prefers the versions in uv.lock or poetry.lock.
 
     Args:
         project: The project with the lock file.
-        wanted: The request, whose extras and markers select a fork of uv.lock.
+        request: The request, whose extras select a fork of uv.lock.
+        markers: The marker values, which also select it.
     """
-    preferred = list_locked_versions(project, wanted)
+    contents = project.contents
+    parts = contents.parts | find_parts(request.selected)
+    preferred = find_locked_versions(contents.project_lock, markers, parts)
     releases = set(map(str, preferred))
     # Allow only the locked files of preferred versions.
     sources = format_recorded_sources(
@@ -105,7 +67,7 @@ def prefer_locked_versions(project: Project, wanted: LockRequest) -> Request:
             ),
         )
     )
-    return replace(wanted.request, preferred=preferred, sources=sources)
+    return replace(request, preferred=preferred, sources=sources)
 
 
 def select_extras(
@@ -126,27 +88,29 @@ def select_extras(
     Raises:
         NoBuildError: No extra in a conflicting set has a compatible build.
     """
-    declaration = project.contents.declaration
-    alternatives = declaration.alternatives
-    preferring = prefer_locked_versions(project, wanted)
-    if project.settings.only or preferring.selected or not alternatives:
+    contents, markers = project.contents, wanted.markers
+    preferring = prefer_locked_versions(project, wanted.request, markers)
+    undecided = [
+        members
+        for members in contents.declaration.alternatives
+        if contents.parts.isdisjoint(one.part for one in members)
+    ]
+    if project.settings.only or preferring.selected or not undecided:
         return preferring
     wanted = replace(wanted, request=preferring)
-    requested = find_requested_parts(declaration, preferring)
     whole = wanted.outcome
     # The resolution of this request reports why no build is compatible.
     if isinstance(whole, Rejected):
         return preferring
-    for declared in alternatives:
-        if requested.isdisjoint(one.part for one in declared):
-            members = [one.select_backend(wanted.markers) for one in declared]
-            fitting = _find_compatible_extras(members, wanted, whole)
-            selected = _select_best_extra(fitting, wanted, kept)
-            if selected:
-                wanted = _add_extra(selected, wanted)
-            if not quiet:
-                _report_selection(selected, members, project.reporter)
-    return prefer_locked_versions(project, wanted)
+    for declared in undecided:
+        members = [one.select_backend(markers) for one in declared]
+        fitting = _find_compatible_extras(members, wanted, whole)
+        selected = _select_best_extra(fitting, wanted, kept)
+        if selected:
+            wanted = _add_extra(selected, wanted)
+        if not quiet:
+            _report_selection(selected, members, project.reporter)
+    return prefer_locked_versions(project, wanted.request, markers)
 
 
 def _report_selection(
@@ -234,7 +198,7 @@ def _make_no_extra_error(
     fixes = [
         make_change(*str(one.part).split(), "--relax", note=NEAREST) for one in relaxed
     ]
-    fixes += _suggest_parts(cpu)
+    fixes += suggest_parts(cpu)
     backend = make_change("--backend", plan.choice.build.backend.tag)
     return NoBuildError(
         "no-extra",

@@ -18,6 +18,7 @@ from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     Declaration,
     SelectedParts,
+    find_parts,
     group_files_by_path,
     read_declaration,
     read_inputs,
@@ -25,8 +26,11 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.history import (
     combine_recorded_requests,
+    increment_revision,
     read_environment_lock,
     remove_files,
+    remove_packages,
+    update_request,
 )
 from gpuinstall.lock.request.tools import ProjectLock, read_project_lock
 from gpuinstall.sources.configuration import (
@@ -34,6 +38,8 @@ from gpuinstall.sources.configuration import (
     read_project_tables,
 )
 from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    Part,
     RequirementsFile,
     convert_content_errors,
     extra_path,
@@ -42,7 +48,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from packaging.markers import Marker
@@ -69,6 +75,9 @@ class Settings(Value):
 
     only: bool = False
     """Whether ``request`` and ``files`` replace the project's request."""
+
+    is_unmanaged: bool = False
+    """Whether to ignore earlier commands, as for an unmanaged environment."""
 
     ignores_existing_backend: bool = False
     """Whether to ignore the backend that the existing environment uses."""
@@ -102,6 +111,12 @@ class Settings(Value):
         own = [replace(setting, is_own=True) for setting in typed.settings]
         return replace(typed, settings=tuple(own))
 
+    @property
+    def omits_project(self) -> bool:
+        """Whether the project's own requirements are not requested."""
+        typed = join_files((self.typed_requirements, *self.files.values()))
+        return self.only or (self.is_unmanaged and bool(typed.requirements))
+
 
 class Contents(Value):
     """The files of a project folder, read once."""
@@ -115,6 +130,12 @@ class Contents(Value):
     locks: FolderLocks
     recorded: Request
     """The request that the lock files record."""
+
+    request: Request
+    """The requirements of the command, the project's files, and its locks."""
+
+    parts: frozenset[Part]
+    """The requested extras and dependency groups."""
 
     files: Mapping[str, RequirementsFile]
     """The requirements in the project's files, by relative path."""
@@ -160,7 +181,9 @@ def read_contents(
     locks = read_folder_locks(paths.folder, own)
     locks.report_later_versions(reporter)
     requested = group_files_by_path(settings.files, paths.folder)
-    recorded = combine_recorded_requests(locks)
+    recorded = FOLDER_REQUEST
+    if not settings.is_unmanaged:
+        recorded = combine_recorded_requests(locks)
     selected = SelectedParts.from_files(settings.request, recorded, requested)
     declaration = read_declaration(folder, config.requirements, no_sources, selected)
     recorded = remove_files(recorded, {part.path for part in declaration.replaced})
@@ -180,12 +203,17 @@ def read_contents(
         if isfile(paths.folder / split_part(name)[0])
     ]
     alternatives = chain.from_iterable(declaration.alternatives)
+    request = _combine_requests(
+        settings, recorded, declaration, files=files, requested=requested
+    )
     glibc, environments = _read_limits(folder)
     return Contents(
         config,
         declaration,
         locks,
         recorded,
+        request,
+        _find_requested_parts(declaration, request),
         files,
         # The requirements of a missing file exist only in a lock file.
         join_files((*existing, *(member.listed for member in alternatives))),
@@ -193,6 +221,80 @@ def read_contents(
         environments,
         None if settings.only else read_project_lock(folder),
     )
+
+
+def _combine_requests(
+    settings: Settings,
+    recorded: Request,
+    declaration: Declaration,
+    *,
+    files: Mapping[str, RequirementsFile],
+    requested: Mapping[str, RequirementsFile],
+) -> Request:
+    """Combine the requirements of the command, the files, and the locks.
+
+    For each package, the last of these requirements is used:
+
+    - a requirement in the lock files that the user added with an earlier command;
+    - a new line in the project's files or in files that earlier commands used;
+    - a requirement of this command, which is the complete request with ``only``.
+
+    Args:
+        settings: The settings of the command.
+        recorded: The request of the lock files.
+        declaration: The project's own files.
+        files: The requirements in the project's files, by relative path.
+        requested: The requirements in the files of the command, by relative path.
+
+    Raises:
+        UsageError: A package cannot be removed.
+    """
+    if settings.omits_project:
+        files = {}
+    elif settings.is_unmanaged:
+        # The project itself is not installed.
+        files = {declaration.file: declaration.listed}
+    further = {name: file for name, file in requested.items() if name}
+    # Treat lines from a pipe as typed requirements, because later commands cannot reread a pipe.
+    words = settings.typed_requirements | requested.get("", RequirementsFile())
+    if settings.only:
+        request = update_request(FOLDER_REQUEST, {}, words.lines, further)
+    else:
+        request = update_request(recorded, files, words.lines, further)
+        request = remove_packages(request, settings.without)
+        request = replace(request, no_groups=declaration.no_groups)
+    return increment_revision(request, recorded)
+
+
+def _find_requested_parts(
+    declaration: Declaration, request: Request
+) -> frozenset[Part]:
+    """Return the requested extras and dependency groups of a project.
+
+    Raises:
+        UsageError: Two requested extras or groups conflict.
+    """
+    parts = {*find_parts(request.files), *declaration.default_parts}
+    for one in request.requirements:
+        if one.path in {".", "./"}:
+            parts.update(Part("extra", extra) for extra in one.extras)
+    for members in declaration.conflicts:
+        excluded = [part for part in members if part in parts]
+        if len(excluded) > 1:
+            shown = " and ".join(f"the {part.kind} {part.name}" for part in excluded)
+            raise UsageError(
+                "extras-conflict",
+                f"[tool.uv] conflicts in {PROJECT} does not allow {shown} together",
+                hint=suggest_parts(excluded),
+            )
+    return frozenset(parts)
+
+
+def suggest_parts(parts: Iterable[Part]) -> tuple[Advice, ...]:
+    """Return the hints that each select one extra or group."""
+    options = [str(part).split() for part in parts]
+    typed = [word for words in options for word in words]
+    return tuple(make_change(*words, without=typed) for words in options)
 
 
 def _read_limits(folder: Path) -> tuple[str | None, tuple[Marker, ...]]:

@@ -14,21 +14,12 @@ from gpuinstall.base.requirement import Requirement, TextOrigin, requirement_nam
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import Declaration, group_files_by_path
-from gpuinstall.lock.request.history import (
-    increment_revision,
-    remove_packages,
-    update_request,
-)
-from gpuinstall.project.extras import (
-    find_requested_parts,
-    list_locked_versions,
-    report_omitted,
-)
+from gpuinstall.lock.request.history import update_request
+from gpuinstall.lock.request.tools import find_locked_versions
+from gpuinstall.project.extras import report_omitted
 from gpuinstall.project.folder import SINGLE_VERSION
 from gpuinstall.sources.requirements_file import (
     CondaRequest,
-    RequirementsFile,
     join_files,
 )
 
@@ -36,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from gpuinstall.project.folder import Contents
     from gpuinstall.project.run import Project
     from gpuinstall.sources import Sources
 
@@ -63,53 +55,22 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
     ``select_extras`` adds the versions of the project's own lock for a machine.
 
-    For each package, the last of these requirements is used:
-
-    - a requirement in the lock files that the user added with an earlier command;
-    - a new line in the project's files or in files that earlier commands used;
-    - a requirement of this command, which is the complete request with ``only``.
-
     Args:
         project: The project to read.
         quiet: Whether to suppress reports.
 
     Raises:
-        UsageError: A file is malformed, a package cannot be removed, or the project
-            folder is not trusted.
+        UsageError: The requested Python or a local path cannot be used.
     """
-    settings = project.settings
-    contents = project.contents
-    recorded = contents.recorded
-    files = group_files_by_path(settings.files, project.paths.folder)
-    # Treat lines from a pipe as typed requirements, because later commands cannot reread a pipe.
-    words = settings.typed_requirements | files.pop("", RequirementsFile())
-    if settings.only:
-        request = update_request(FOLDER_REQUEST, {}, words.lines, files)
-    else:
-        request = update_request(recorded, contents.files, words.lines, files)
-        request = remove_packages(request, settings.without)
-        request = replace(request, no_groups=contents.declaration.no_groups)
-        if not quiet:
-            _report_files(project, request)
-    return _complete_request(
-        increment_revision(request, recorded), project, is_quiet=quiet
-    )
+    request = project.contents.request
+    if not (quiet or project.settings.omits_project):
+        _report_files(project, request)
+    return _complete_request(request, project, is_quiet=quiet)
 
 
 def read_current_request(project: Project) -> Request:
     """Return the request in the project's files and from earlier commands."""
     return update_request(project.contents.recorded, project.contents.files)
-
-
-def read_declared_request(project: Project) -> Request:
-    """Return the user's request, or the project's if the user made none."""
-    settings = project.settings
-    listed = join_files((settings.typed_requirements, *settings.files.values()))
-    if not listed.requirements:
-        listed = project.contents.declaration.listed | listed
-        _report_files(project, Request(listed.requirements))
-    request = Request(listed.requirements, constraints=listed.constraints)
-    return _complete_request(request, project)
 
 
 def _report_files(project: Project, request: Request) -> None:
@@ -120,19 +81,22 @@ def _report_files(project: Project, request: Request) -> None:
         request: The complete request of the project.
     """
     reporter = project.reporter
-    declared = project.contents.declaration
+    contents = project.contents
+    declared = contents.declaration
     listed = join_files(declared.files.values())
     # If there are no requirements, only torch is requested.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
-        recorded = project.contents.recorded
+        recorded = contents.recorded
         if recorded.requirements and declared.file not in recorded.files:
             message += ", not in the lock file yet"
-        preferred = list_locked_versions(project, project.wants(request))
+        preferred = find_locked_versions(
+            contents.project_lock, project.markers, contents.parts
+        )
         if preferred:
             message += f"; {len(preferred)} versions from its own lock file"
         reporter.step("Project", message)
-    report_omitted(declared, request, reporter)
+    report_omitted(contents, reporter)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is ignored; to install its packages: {export}")
     for name, conda in _find_conda_requests(project):
@@ -153,7 +117,7 @@ def _complete_request(
     listed: Request,
     project: Project,
     *,
-    is_quiet: bool = True,
+    is_quiet: bool,
 ) -> Request:
     """Add the Python version, backend, and package indexes to a request.
 
@@ -168,7 +132,7 @@ def _complete_request(
     settings = project.settings
     config = project.contents.config
     request = settings.request
-    speakers = _order_requests(project, listed, is_quiet=is_quiet)
+    speakers = _order_requests(project, is_quiet=is_quiet)
     decided = {}
     for name in _FIRST_SOURCE_FIELDS:
         values = [getattr(one, name) for one in speakers]
@@ -204,9 +168,7 @@ def _complete_request(
     )
 
 
-def _order_requests(
-    project: Project, listed: Request, *, is_quiet: bool
-) -> tuple[Request, ...]:
+def _order_requests(project: Project, *, is_quiet: bool) -> tuple[Request, ...]:
     """Return the user's and project's requests, highest precedence first.
 
     A project setting can request a CPU build, but can only prefer a CUDA build. A
@@ -215,7 +177,7 @@ def _order_requests(
     """
     request = project.settings.request
     contents = project.contents
-    extra = _find_extra_backend(contents.declaration, project.markers, listed)
+    extra = _find_extra_backend(contents, project.markers)
     files = (
         extra,
         contents.config,
@@ -285,14 +247,11 @@ def _find_settings_backend(sources: Sources, markers: Mapping[str, str]) -> Requ
     return FOLDER_REQUEST
 
 
-def _find_extra_backend(
-    declaration: Declaration, markers: Mapping[str, str], listed: Request
-) -> Request:
+def _find_extra_backend(contents: Contents, markers: Mapping[str, str]) -> Request:
     """Return a request for the backend that an extra or group selects."""
-    requested = find_requested_parts(declaration, listed)
-    for member in chain.from_iterable(declaration.alternatives):
+    for member in chain.from_iterable(contents.declaration.alternatives):
         tag = member.select_backend(markers).backend
-        if tag and member.part in requested:
+        if tag and member.part in contents.parts:
             return _make_backend_request(tag, TextOrigin(str(member.part)))
     return FOLDER_REQUEST
 

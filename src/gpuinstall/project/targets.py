@@ -71,10 +71,10 @@ def _limit_to_targets(project: Project, request: Request) -> Request:
         return request
     within = replace(request, allowed_backends=tuple(tags))
     torch_alone = project.wants(replace(within, requirements=(ANY_TORCH,)))
-    torch_alone = replace(
-        torch_alone, request=prefer_locked_versions(project, torch_alone)
+    preferring = prefer_locked_versions(
+        project, torch_alone.request, torch_alone.markers
     )
-    choice = torch_alone.outcome.choice
+    choice = project.wants(preferring).outcome.choice
     if choice:
         within = replace(within, backend=choice.build.backend.tag)
     return within

@@ -500,7 +500,7 @@ def _parse_package(row: Table, path: Path) -> LockedPackage:
 
 
 def find_locked_versions(
-    lock: ProjectLock,
+    lock: ProjectLock | None,
     markers: Mapping[str, str],
     parts: Collection[Part],
 ) -> tuple[Constraint, ...]:
@@ -509,10 +509,12 @@ def find_locked_versions(
     Torch-family versions have no local label. Libraries of a locked torch are omitted.
 
     Args:
-        lock: The ``uv.lock`` or ``poetry.lock``.
+        lock: The ``uv.lock`` or ``poetry.lock``, if any.
         markers: The marker values, which select from several versions of a package.
         parts: The selected extras and groups, which also select versions.
     """
+    if lock is None:
+        return ()
     catalog = load_catalog()
     extras = [one.name for one in parts if one.kind == "extra"]
     groups = [one.name for one in parts if one.kind == "group"]

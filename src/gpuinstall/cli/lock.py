@@ -193,7 +193,7 @@ def check_command(options: CommandOptions) -> Outcome:
 
         def make_request_for_lock(lock: Lock, wanted: LockRequest) -> Request:
             kept = lock.record.selected_extras
-            return select_extras(project, wanted, kept=kept, quiet=True)
+            return select_extras(project.silence(), wanted, kept=kept)
 
         configured = project.contents.config.targets
         checked = check_locks(

@@ -92,7 +92,7 @@ def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason |
     from gpuinstall.lock.file.fit import check_lock, find_best_lock
     from gpuinstall.project.targets import make_environment_request
 
-    request = make_environment_request(project, request, quiet=True)
+    request = make_environment_request(project.silence(), request)
     wanted = PlanInput(project.machine, request, project.catalog)
     gate = project.lock_gate
     kept = find_best_lock(

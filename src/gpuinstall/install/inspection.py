@@ -75,7 +75,7 @@ def lock_state(
         # Each change writes a new marker.
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             project = reread_project(project)
-            state = read_state(project, options, again=True)
+            state = read_state(project.silence(), options)
         report_changed_packages(state.existing, project.reporter)
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)
@@ -119,7 +119,6 @@ def read_state(
     project: Project,
     options: InstallOptions,
     *,
-    again: bool = False,
     check_ownership: bool = True,
 ) -> InstallState:
     """Read the environment, its lock files, and the requested packages.
@@ -127,7 +126,6 @@ def read_state(
     Args:
         project: The project.
         options: The options of the installation.
-        again: Whether this command already read the environment and reported it.
         check_ownership: Whether to refuse an unmanaged environment without ``--replace``.
 
     Raises:
@@ -140,13 +138,14 @@ def read_state(
         return read_unmanaged(options.python, options, project)
     if check_ownership:
         check_folder(project.paths.venv)
-    # A previous attempt already reported the state.
-    quiet = again or options.catalog is not None
-    request = read_request(project, quiet=quiet)
+    if options.catalog:
+        # A previous attempt already reported the state.
+        project = project.silence()
+    request = read_request(project)
     if options.locked and project.settings.only:
         # uv's settings may change after the lock was written.
         request = replace(request, constraints=())
-    request = make_environment_request(project, request, quiet=quiet)
+    request = make_environment_request(project, request)
     here = project.find_request_machine(request)
     existing = inspect_environment(project.paths, here or project.machine)
     base = project.settings.base_python
@@ -155,7 +154,7 @@ def read_state(
         existing = replace(existing, has_python=False)
     if not options.upgrade:
         existing = replace(existing, locks=tuple(project.contents.locks.check()))
-    elif not quiet:
+    else:
         project.contents.locks.report_damaged(request, project.reporter)
     # A killed rebuild may have moved the marker.
     is_unfinished = project.paths.has_unfinished_change()

@@ -70,7 +70,7 @@ def select_environment(
         # After an interrupted change, the marker and the environment's lock file are invalid.
         with environment_lock(paths, reporter):
             project = reread_project(project)
-            state = read_state(project, locked, again=True, check_ownership=False)
+            state = read_state(project.silence(), locked, check_ownership=False)
     fit, existing, action = _choose_lock(state, project, proof=proof)
     if action is Action.VERIFY:
         state = run_state_preflight(state, project)

@@ -75,7 +75,6 @@ def select_extras(
     wanted: LockRequest,
     *,
     kept: Collection[str] = (),
-    quiet: bool = False,
 ) -> Request:
     """Select one extra from each conflict, and prefer the project's versions.
 
@@ -83,7 +82,6 @@ def select_extras(
         project: The project with the extras.
         wanted: The request of the project, for a machine.
         kept: The names of extras in an existing lock file, preferred if compatible.
-        quiet: Whether to suppress reports.
 
     Raises:
         NoBuildError: No extra in a conflicting set has a compatible build.
@@ -108,8 +106,7 @@ def select_extras(
         selected = _select_best_extra(fitting, wanted, kept)
         if selected:
             wanted = _add_extra(selected, wanted)
-        if not quiet:
-            _report_selection(selected, members, project.reporter)
+        _report_selection(selected, members, project.reporter)
     return prefer_locked_versions(project, wanted.request, markers)
 
 

@@ -77,7 +77,7 @@ class Settings(Value):
     """Whether ``request`` and ``files`` replace the project's request."""
 
     is_unmanaged: bool = False
-    """Whether to ignore earlier commands, as for an unmanaged environment."""
+    """Whether to ignore the lock files, as for an unmanaged environment."""
 
     ignores_existing_backend: bool = False
     """Whether to ignore the backend that the existing environment uses."""
@@ -175,15 +175,15 @@ def read_contents(
     Raises:
         UsageError: A file is malformed.
     """
-    # A change that was interrupted may have written only one of both.
-    is_unfinished = paths.has_unfinished_change()
-    own = None if is_unfinished else read_environment_lock(paths.venv)
-    locks = read_folder_locks(paths.folder, own)
+    locks = FolderLocks()
+    if not settings.is_unmanaged:
+        # A change that was interrupted may have written only one of both.
+        is_unfinished = paths.has_unfinished_change()
+        own = None if is_unfinished else read_environment_lock(paths.venv)
+        locks = read_folder_locks(paths.folder, own)
     locks.report_later_versions(reporter)
     requested = group_files_by_path(settings.files, paths.folder)
-    recorded = FOLDER_REQUEST
-    if not settings.is_unmanaged:
-        recorded = combine_recorded_requests(locks)
+    recorded = combine_recorded_requests(locks)
     selected = SelectedParts.from_files(settings.request, recorded, requested)
     declaration = read_declaration(folder, config.requirements, no_sources, selected)
     recorded = remove_files(recorded, {part.path for part in declaration.replaced})

@@ -50,22 +50,53 @@ The sources, highest precedence first:
 """
 
 
-def read_request(project: Project, *, quiet: bool = False) -> Request:
+def read_request(project: Project) -> Request:
     """Return a project's complete request, and report the files in use.
 
     ``select_extras`` adds the versions of the project's own lock for a machine.
 
-    Args:
-        project: The project to read.
-        quiet: Whether to suppress reports.
-
     Raises:
         UsageError: The requested Python or a local path cannot be used.
     """
-    request = project.contents.request
-    if not (quiet or project.settings.omits_project):
-        _report_files(project, request)
-    return _complete_request(request, project, is_quiet=quiet)
+    settings, contents = project.settings, project.contents
+    listed, config = contents.request, contents.config
+    if not settings.omits_project:
+        _report_files(project)
+    speakers = _order_requests(project)
+    decided = {}
+    for name in _FIRST_SOURCE_FIELDS:
+        values = [getattr(one, name) for one in speakers]
+        # Unlike None, an empty tuple of allowed backends is a setting.
+        said = [one for one in values if one or one == ()]
+        decided[name] = next(iter(said), getattr(FOLDER_REQUEST, name))
+    places: dict[str, TextOrigin] = {}
+    for one in reversed(speakers):
+        places |= one.places
+    if not settings.only:
+        _check_python(decided["python"], config, places)
+    excluded = project.sources.uv.excluded
+    requirements = tuple(
+        one
+        for one in listed.requirements or config.requirements
+        if one.name not in excluded
+    ) or (ANY_TORCH,)
+    return replace(
+        settings.request,
+        **decided,
+        places=places,
+        requirements=requirements,
+        constraints=listed.constraints + project.sources.uv.limits,
+        files=listed.files,
+        revision=listed.revision,
+        no_groups=listed.no_groups,
+        preferred_pythons=project.preferred_pythons,
+        managed_pythons=settings.request.managed_pythons
+        and not settings.request.sourcing.offline,
+        build_files_digest=_hash_build_files(
+            requirements, project.folder, project.markers
+        ),
+        sourcing=project.sourcing,
+    )
 
 
 def read_current_request(project: Project) -> Request:
@@ -73,13 +104,8 @@ def read_current_request(project: Project) -> Request:
     return update_request(project.contents.recorded, project.contents.files)
 
 
-def _report_files(project: Project, request: Request) -> None:
-    """Report which project files are used and which are ignored.
-
-    Args:
-        project: The project with the files.
-        request: The complete request of the project.
-    """
+def _report_files(project: Project) -> None:
+    """Report which project files are used and which are ignored."""
     reporter = project.reporter
     contents = project.contents
     declared = contents.declaration
@@ -100,7 +126,7 @@ def _report_files(project: Project, request: Request) -> None:
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is ignored; to install its packages: {export}")
     for name, conda in _find_conda_requests(project):
-        note = conda.note(requirement_names(request.requirements))
+        note = conda.note(requirement_names(contents.request.requirements))
         if note:
             reporter.warn(f"{name}: {note}")
 
@@ -113,62 +139,7 @@ def _find_conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]
             yield name, conda
 
 
-def _complete_request(
-    listed: Request,
-    project: Project,
-    *,
-    is_quiet: bool,
-) -> Request:
-    """Add the Python version, backend, and package indexes to a request.
-
-    Args:
-        listed: The requirements and constraints with their files.
-        project: The project with the settings.
-        is_quiet: Whether to suppress reports.
-
-    Raises:
-        UsageError: A local path that the request requires does not exist.
-    """
-    settings = project.settings
-    config = project.contents.config
-    request = settings.request
-    speakers = _order_requests(project, is_quiet=is_quiet)
-    decided = {}
-    for name in _FIRST_SOURCE_FIELDS:
-        values = [getattr(one, name) for one in speakers]
-        # Unlike None, an empty tuple of allowed backends is a setting.
-        said = [one for one in values if one or one == ()]
-        decided[name] = next(iter(said), getattr(FOLDER_REQUEST, name))
-    places: dict[str, TextOrigin] = {}
-    for one in reversed(speakers):
-        places |= one.places
-    if not settings.only:
-        _check_python(decided["python"], config, places)
-    excluded = project.sources.uv.excluded
-    requirements = tuple(
-        one
-        for one in listed.requirements or config.requirements
-        if one.name not in excluded
-    ) or (ANY_TORCH,)
-    return replace(
-        request,
-        **decided,
-        places=places,
-        requirements=requirements,
-        constraints=listed.constraints + project.sources.uv.limits,
-        files=listed.files,
-        revision=listed.revision,
-        no_groups=listed.no_groups,
-        preferred_pythons=project.preferred_pythons,
-        managed_pythons=request.managed_pythons and not request.sourcing.offline,
-        build_files_digest=_hash_build_files(
-            requirements, project.folder, project.markers
-        ),
-        sourcing=project.sourcing,
-    )
-
-
-def _order_requests(project: Project, *, is_quiet: bool) -> tuple[Request, ...]:
+def _order_requests(project: Project) -> tuple[Request, ...]:
     """Return the user's and project's requests, highest precedence first.
 
     A project setting can request a CPU build, but can only prefer a CUDA build. A
@@ -199,7 +170,7 @@ def _order_requests(project: Project, *, is_quiet: bool) -> tuple[Request, ...]:
         text = f"{overriding} overrides {tag} of {setting.places[tag]}"
     elif setting.backend and not overriding and setting is not extra:
         text = f"{setting.places[tag]} requests the CPU build; --backend overrides it"
-    if text and not is_quiet:
+    if text:
         project.reporter.step("Backend", text)
     if overriding and not is_kept:
         return (request, *(replace(one, backend=None) for one in files))

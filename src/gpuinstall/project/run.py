@@ -115,6 +115,10 @@ class Project(Value):
             wheels=self.sourcing.wheels,
         )
 
+    def silence(self) -> Project:
+        """Return the project with a reporter that ignores reports."""
+        return replace(self, reporter=Reporter())
+
     def wants(self, request: Request) -> LockRequest:
         """Return the request for the machine of the project."""
         return LockRequest(self.machine, request, self.catalog)

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.project.run import Project
 
 
-def make_environment_request(
-    project: Project, request: Request, *, quiet: bool
-) -> Request:
+def make_environment_request(project: Project, request: Request) -> Request:
     """Adapt a project's request to its existing environment.
 
     The environment's Python version is preferred, and its target is kept.
@@ -45,7 +43,6 @@ def make_environment_request(
         project,
         project.wants(request),
         kept=own.record.selected_extras if own else (),
-        quiet=quiet,
     )
 
 

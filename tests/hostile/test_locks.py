@@ -158,7 +158,7 @@ def reasons(folder, document):
             CheckedProject(
                 Request(("torch==2.14.1", "numpy")),
                 frozen_catalog(),
-                for_lock=lambda _lock, wanted: wanted.request,
+                for_lock=lambda wanted: wanted.request,
             ),
             targets=(),
             session=None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import click
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.request import Request
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
@@ -191,17 +191,13 @@ def check_command(options: CommandOptions) -> Outcome:
         locks = project.contents.locks
         catalog = add_locked_builds(project.catalog, locks.valid, project.open_session)
 
-        def make_request_for_lock(lock: Lock, wanted: LockRequest) -> Request:
-            kept = lock.record.selected_extras
-            return select_extras(project.silence(), wanted, kept=kept)
-
         configured = project.contents.config.targets
         checked = check_locks(
             locks,
             CheckedProject(
                 read_request(project),
                 catalog,
-                make_request_for_lock,
+                partial(select_extras, project.silence()),
                 targets=() if options.targets else configured,
                 gate=project.lock_gate,
                 same=options.same,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Client
 
-    RequestForLock = Callable[[Lock, LockRequest], Request]
+    RequestForLock = Callable[[LockRequest], Request]
 
 _PER_TARGET = "versions-per-target"
 _UPDATED = frozenset({OTHER_REQUEST, "versions-differ", "edited", _PER_TARGET})
@@ -77,7 +77,7 @@ class CheckedProject(Value):
     catalog: Catalog
 
     for_lock: RequestForLock
-    """Returns the request for a lock file and its target machine."""
+    """Returns the request with extras for a target machine."""
 
     targets: Sequence[str] = ()
     """The targets in the project's settings; empty if all are allowed."""
@@ -173,7 +173,7 @@ def _find_staleness_reasons(
     request = replace(project.request, backend=target.backend, relax=True)
     machine = create_target_machine(target, lock.glibc)
     of_target = LockRequest(machine, request, project.catalog)
-    wanted = replace(of_target, request=project.for_lock(lock, of_target))
+    wanted = replace(of_target, request=project.for_lock(of_target))
     verdict = check_lock(lock, wanted, gate=project.gate, exact=True)
     if isinstance(verdict, Rejection):
         yield verdict.reason

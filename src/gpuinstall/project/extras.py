@@ -70,18 +70,15 @@ def prefer_locked_versions(
     return replace(request, preferred=preferred, sources=sources)
 
 
-def select_extras(
-    project: Project,
-    wanted: LockRequest,
-    *,
-    kept: Collection[str] = (),
-) -> Request:
+def select_extras(project: Project, wanted: LockRequest) -> Request:
     """Select one extra from each conflict, and prefer the project's versions.
+
+    An extra in an existing lock file of the target, or in the environment's, is kept if
+    it is compatible.
 
     Args:
         project: The project with the extras.
         wanted: The request of the project, for a machine.
-        kept: The names of extras in an existing lock file, preferred if compatible.
 
     Raises:
         NoBuildError: No extra in a conflicting set has a compatible build.
@@ -95,6 +92,7 @@ def select_extras(
     ]
     if project.settings.only or preferring.selected or not undecided:
         return preferring
+    kept = contents.locks.find_selected_extras(wanted.label)
     wanted = replace(wanted, request=preferring)
     whole = wanted.outcome
     # The resolution of this request reports why no build is compatible.

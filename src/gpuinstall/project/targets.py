@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import Hint, make_change
@@ -38,12 +37,7 @@ def make_environment_request(project: Project, request: Request) -> Request:
     if not (request.backend or project.settings.ignores_existing_backend):
         request = _limit_to_targets(project, request)
     parse_request(request, project.catalog, project.machine)
-    own = project.contents.locks.own
-    return select_extras(
-        project,
-        project.wants(request),
-        kept=own.record.selected_extras if own else (),
-    )
+    return select_extras(project, project.wants(request))
 
 
 def read_project_targets(project: Project) -> list[Target]:
@@ -147,14 +141,7 @@ def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
         project.reporter.step(
             "Target", f"{one.label} is not in environments of [tool.uv]"
         )
-    locks = project.contents.locks.by_target
-    known = [
-        lock for target, lock in locks.items() if str(target) == one.label and lock
-    ]
-    own = project.contents.locks.own
-    kept = [lock.record.selected_extras for lock in (*known, own) if lock]
-    request = select_extras(project, one, kept=[*chain.from_iterable(kept)])
-    return replace(one, request=request)
+    return replace(one, request=select_extras(project, one))
 
 
 def _make_locked_requests(

@@ -61,6 +61,12 @@ class FolderLocks(Value):
         is_named = any(lock and lock.record.asked for lock in self.by_target.values())
         return [*self.by_target] if is_named else []
 
+    def find_selected_extras(self, target: str) -> set[str]:
+        """Return the extras in the locks of a target and the environment."""
+        known = [lock for one, lock in self.by_target.items() if str(one) == target]
+        locks = filter(None, (*known, self.own))
+        return {name for lock in locks for name in lock.record.selected_extras}
+
     def check(self) -> list[Lock]:
         """Return all locks of the folder.
 

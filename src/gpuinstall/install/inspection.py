@@ -147,7 +147,7 @@ def read_state(
         request = replace(request, constraints=())
     request = make_environment_request(project, request)
     here = project.find_request_machine(request)
-    existing = inspect_environment(project.paths, here or project.machine)
+    existing = inspect_environment(project.paths, project.machine)
     base = project.settings.base_python
     is_other = base and existing.has_python and not is_created_from(project.paths, base)
     if is_other or (options.replace and not was_created_here(project.paths.venv)):

@@ -88,7 +88,6 @@ if TYPE_CHECKING:
     from gpuinstall.install.file_change import Change
     from gpuinstall.lock.file.fit import CompatibleLock
     from gpuinstall.lock.file.lock import Lock, VersionChange
-    from gpuinstall.verify.verdict import Verdict
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The environment variable that disables other builds if set to ``0``."""
@@ -184,10 +183,10 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
                 planned = plan_installation(*_select(state, current), current)
                 _announce(planned, current.reporter)
                 unpacked = _fetch(planned, current)
-                ahead = _verify_before_change(unpacked, current)
+                unpacked = _verify_before_change(unpacked, current.reporter)
                 was_outdated = _is_lock_outdated(unpacked)
                 with _apply_change(unpacked, current) as place:
-                    proof = _verify(unpacked, place, ahead, current)
+                    proof = _verify(unpacked, place, current.reporter)
                 result = _create_result(unpacked, proof, current)
             # A lock file that was saved during the change is kept.
             is_lock_new = was_outdated and not _is_lock_outdated(unpacked)
@@ -321,8 +320,8 @@ def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
 
 
 def _verify_before_change(
-    unpacked: UnpackedPackages, project: Project
-) -> Verdict | None:
+    unpacked: UnpackedPackages, reporter: Reporter
+) -> UnpackedPackages:
     """Verify a new torch with GPU kernels before the environment changes.
 
     Raises:
@@ -331,16 +330,18 @@ def _verify_before_change(
     planned = unpacked.planned
     change = planned.change
     if change.is_rebuild or "torch" not in change.comes or not unpacked.python:
-        return None
+        return unpacked
     from gpuinstall.verify.files import find_program_packages  # slow to import
 
-    programs = find_program_packages(
-        planned.existing.paths.find_packages_folders()
-    ).values()
+    place = planned.existing.paths
+    programs = find_program_packages(place.find_packages_folders()).values()
     # Python would still find a removed package. In this case, the kernels run after the change.
     if any(program.name in change.goes for program in programs):
-        return None
-    return run_kernels(planned.fit, unpacked.python, planned.state.here, project)
+        return unpacked
+    verdict = run_kernels(
+        planned.fit, place, planned.state, reporter, python=unpacked.python
+    )
+    return replace(unpacked, verdict=verdict)
 
 
 def _is_lock_outdated(unpacked: UnpackedPackages) -> bool:
@@ -429,8 +430,7 @@ def _plan_file_change(
 def _verify(
     unpacked: UnpackedPackages,
     place: EnvironmentPaths,
-    ahead: Verdict | None,
-    project: Project,
+    reporter: Reporter,
 ) -> VerificationResult:
     """Verify an environment. If it is managed, record the result in it.
 
@@ -439,27 +439,27 @@ def _verify(
     Args:
         unpacked: The new packages.
         place: The environment, or the staged environment during a rebuild.
-        ahead: The verdict on the staged packages, if any.
-        project: The project.
+        reporter: Reports the outcomes.
     """
     planned = unpacked.planned
-    fit, here = planned.fit, planned.state.here
+    fit, paths = planned.fit, planned.existing.paths
+    machine = planned.state.here or planned.state.lock_request.machine
     previous = read_marker(place.venv)
-    final = project.paths.venv
+    final = paths.venv
     is_created = planned.change.is_rebuild or was_created_here(final)
     if previous and planned.action is not Action.BUILD:
         record_environment(final, previous.id, is_created=is_created)
     if planned.action is Action.NOTHING:
         return VerificationResult()
     packages = read_packages(place.find_packages_folders())
-    proof = _run_checks(unpacked, place, packages, ahead, project)
+    proof = _run_checks(unpacked, place, packages, reporter)
     if not place.is_managed:
         return proof
     from gpuinstall.environments.rights import is_read_only
 
     if previous and planned.action is Action.VERIFY and is_read_only(place):
-        if here and proof.stamp:
-            store_stamp(proof.stamp, final, previous.id, here)
+        if planned.state.here and proof.stamp:
+            store_stamp(proof.stamp, final, previous.id, machine)
         return proof
     lock = fit.lock
     versions = package_versions(packages, {"pip"})
@@ -470,7 +470,7 @@ def _verify(
         python=fit.choice.python,
         torch=lock.versions["torch"],
         backend=fit.choice.build.backend.tag,
-        machine=fingerprint(project.machine),
+        machine=fingerprint(machine),
         verdict=proof.verdict,
         packages={
             name: versions[name] for name in sorted(versions.keys() & lock.names)
@@ -481,14 +481,13 @@ def _verify(
             previous.records if previous else {},
         ),
         has_pip="pip" in versions,
-        project=format_project(planned.existing.paths),
+        project=format_project(paths),
         scripts=previous.scripts if previous else compute_script_digests(place.venv),
     )
     record_environment(final, marker.id, is_created=is_created)
     is_committed = planned.action is Action.BUILD
-    marker.write(place.venv, project.paths.work, is_cached=is_committed)
+    marker.write(place.venv, paths.work, is_cached=is_committed)
     if proof.stamp:
-        machine = here or project.machine
         store_stamp(proof.stamp, place.venv, marker.id, machine)
     return proof
 
@@ -497,8 +496,7 @@ def _run_checks(
     unpacked: UnpackedPackages,
     place: EnvironmentPaths,
     packages: Iterable[InstalledPackage],
-    ahead: Verdict | None,
-    project: Project,
+    reporter: Reporter,
 ) -> VerificationResult:
     """Check the libraries of new packages, and run kernels if necessary.
 
@@ -506,8 +504,7 @@ def _run_checks(
         unpacked: The new packages.
         place: The environment to verify.
         packages: All packages of the environment.
-        ahead: The verdict on the staged packages, if any.
-        project: The project.
+        reporter: Reports the outcomes.
 
     Raises:
         InstallationError: A library cannot be loaded, or a kernel failed.
@@ -515,7 +512,7 @@ def _run_checks(
     from concurrent.futures import ThreadPoolExecutor
 
     planned = unpacked.planned
-    fit, here = planned.fit, planned.state.here
+    fit = planned.fit
     new = {package.name for package in unpacked.packages}
     # Only packages with native code have library dependencies.
     is_native = any(one.find_native_files() for one in packages if one.name in new)
@@ -524,10 +521,15 @@ def _run_checks(
         if place.is_managed and is_native:
             folder = packages_folders(place.venv)[0]
             # The kernels run in other processes.
-            checked = pool.submit(check_links, fit, folder, project.reporter)
+            checked = pool.submit(check_links, fit, folder, reporter)
         try:
             proof = update_verification(
-                fit, place, here, project, earlier=planned.existing.stamp, ahead=ahead
+                fit,
+                place,
+                planned.state,
+                reporter,
+                earlier=planned.existing.stamp,
+                ahead=unpacked.verdict,
             )
         except KernelFailedError as error:
             if error.id == "F167" and planned.existing.is_empty:

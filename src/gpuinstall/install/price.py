@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Head
+    from gpuinstall.verify.verdict import Verdict
 
 
 UNPACKED = 2.3
@@ -207,6 +208,8 @@ class UnpackedPackages(Value):
     """An interpreter that prefers the new packages to installed packages."""
     packages: tuple[InstalledPackage, ...] = ()
     """The new packages."""
+    verdict: Verdict | None = None
+    """The verdict on a new torch before the environment changes."""
 
 
 def plan_installation(

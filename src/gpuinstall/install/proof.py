@@ -14,7 +14,6 @@ from gpuinstall.base.advice import Hint, make_command
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import join_names
@@ -24,9 +23,9 @@ from gpuinstall.environments.environment import Origin
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.machine.children import describe_end
-from gpuinstall.project import Project
 
 if TYPE_CHECKING:
+    from gpuinstall.install.state import InstallState
     from gpuinstall.verify.verdict import Verdict
 
 
@@ -140,8 +139,8 @@ class VerificationResult(Value):
 def update_verification(
     fit: CompatibleLock,
     place: EnvironmentPaths,
-    here: Machine | None,
-    project: Project,
+    state: InstallState,
+    reporter: Reporter,
     *,
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
@@ -151,8 +150,8 @@ def update_verification(
     Args:
         fit: The environment's lock file.
         place: The environment.
-        here: This machine, or None if no kernel can run on it.
-        project: The project.
+        state: The state, with the machine.
+        reporter: Reports the outcomes.
         earlier: The stamp before the change, if any.
         ahead: The verdict on the staged packages, if any.
 
@@ -161,7 +160,7 @@ def update_verification(
     """
     from gpuinstall.verify.files import create_stamp  # slow to import
 
-    python = place.find_interpreter()
+    here = state.here
     # Stamp files first, so that a change while kernels run is detected.
     stamp = create_stamp(place.venv)
     verdict = None
@@ -171,13 +170,13 @@ def update_verification(
         # Without the GPUs, the verdict remains unproven.
         is_valid = earlier.verdict.get("status") == "unproven"
     if ahead:
-        check_import(python)
+        check_import(place.find_interpreter())
         verdict = ahead.to_dict()
     elif earlier and is_valid and stamp.has_same_torch(earlier):
         new = stamp.find_new_programs(earlier)
         tested = None
         if new:
-            tested = run_kernels(fit, python, here, project, programs=new)
+            tested = run_kernels(fit, place, state, reporter, programs=new)
         # If a GPU is in use, postpone all kernels.
         if tested is None or tested.status == "passed":
             from gpuinstall.verify.verdict import update_programs
@@ -186,7 +185,7 @@ def update_verification(
             verdict = update_programs(earlier.verdict, changed, tested)
             is_kept = True
     if verdict is None:
-        verdict = run_kernels(fit, python, here, project).to_dict()
+        verdict = run_kernels(fit, place, state, reporter).to_dict()
     driver = here.driver if here else None
     return VerificationResult(
         verdict, replace(stamp, verdict=verdict, driver=driver), is_kept
@@ -213,19 +212,21 @@ def check_import(python: Path) -> None:
 
 def run_kernels(
     fit: CompatibleLock,
-    python: Path,
-    here: Machine | None,
-    project: Project,
+    place: EnvironmentPaths,
+    state: InstallState,
+    reporter: Reporter,
     *,
+    python: Path | None = None,
     programs: Collection[str] = (),
 ) -> Verdict:
     """Verify an environment by running kernels on this machine's GPUs.
 
     Args:
         fit: The environment's lock file.
-        python: The environment's interpreter.
-        here: This machine, or None if the GPUs are on another machine.
-        project: The project.
+        place: The environment.
+        state: The state, with the machine.
+        reporter: Reports the outcomes.
+        python: The interpreter. None: the environment's.
         programs: The modules to check, or none for torch and all modules.
 
     Raises:
@@ -234,16 +235,16 @@ def run_kernels(
     from gpuinstall.verify.runner import verify_environment
 
     start = monotonic()
-    machine = here or replace(project.machine, gpus=())
-    gpus = (fit.gpus if here else ()) or None
+    machine = state.here or replace(state.lock_request.machine, gpus=())
+    gpus = (fit.gpus if state.here else ()) or None
     origin = Origin(fit.plan.status == "cpu", gpus)
-    reporter = project.reporter
+    python = python or place.find_interpreter()
     verdict = verify_environment(
         python, machine, origin, programs=programs, reporter=reporter
     )
     verdict = _check_gpu_code(verdict, fit.choice.build)
-    if verdict.status == "failed" and project.paths.is_managed:
-        verdict = _ignore_unlocked_packages(verdict, fit, project)
+    if verdict.status == "failed" and place.is_managed:
+        verdict = _ignore_unlocked_packages(verdict, fit, place, reporter)
     outcomes = [f"{device.label}: {device.outcome}" for device in verdict.devices]
     reporter.step("Verified", " · ".join(outcomes), monotonic() - start)
     if verdict.status == "failed":
@@ -252,12 +253,12 @@ def run_kernels(
 
 
 def _ignore_unlocked_packages(
-    verdict: Verdict, fit: CompatibleLock, project: Project
+    verdict: Verdict, fit: CompatibleLock, place: EnvironmentPaths, reporter: Reporter
 ) -> Verdict:
     """Warn about failed packages outside the lock; return the other checks."""
     from gpuinstall.verify.files import find_program_packages
 
-    folders = project.paths.find_packages_folders()
+    folders = place.find_packages_folders()
     unlocked = {
         module.replace("_", "-"): package.name
         for module, package in find_program_packages(folders).items()
@@ -271,7 +272,7 @@ def _ignore_unlocked_packages(
             package = unlocked.get(check.name.rpartition("-")[0])
             if package and check.status == "failed":
                 message = f"{package}, which is not in the lock file, does not work"
-                project.reporter.warn(f"{message}: {check.message}")
+                reporter.warn(f"{message}: {check.message}")
             else:
                 kept.append(check)
         devices.append(replace(device, checks=tuple(kept)))

@@ -89,7 +89,8 @@ def select_environment(
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
-        proven = update_verification(fit, existing.paths, machine, project)
+        here = replace(state, here=machine)
+        proven = update_verification(fit, existing.paths, here, reporter)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
             store_stamp(proven.stamp, venv, existing.marker.id, machine)

@@ -226,6 +226,11 @@ def test_urls_and_wheels_are_recognized_by_one_module():
             r"(?<!def )create_marker_values\(",
             {"lock/request/lock_request.py", "plan/demand.py"},
         ),
+        # Which extras and groups are requested? read_contents, once per project
+        (
+            r"\bdefault_parts\b",
+            {"lock/request/declaration.py", "project/folder.py"},
+        ),
         # Which options do pip's files have? read_pip_files, once per command
         (r"(?<!def )\bfind_pip_files\(", {"sources/sources.py"}),
         # Where is the location of a source setting? SourceSetting.source

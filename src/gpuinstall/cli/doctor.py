@@ -63,9 +63,7 @@ def _examine_project(options: CommandOptions, venv: Path) -> Examination:
     ):
         torch_index = project.sources.addresses.torch_index
         gate = project.lock_gate
-        state = read_state(
-            project.silence(), InstallOptions(), check_ownership=False
-        )
+        state = read_state(project.silence(), InstallOptions(), check_ownership=False)
     return examine(
         Path.cwd(),
         paths.venv,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Request
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
@@ -116,10 +117,7 @@ def run_state_preflight(state: InstallState, project: Project) -> InstallState:
 
 
 def read_state(
-    project: Project,
-    options: InstallOptions,
-    *,
-    check_ownership: bool = True,
+    project: Project, options: InstallOptions, *, check_ownership: bool = True
 ) -> InstallState:
     """Read the environment, its lock files, and the requested packages.
 
@@ -132,34 +130,16 @@ def read_state(
         UsageError: The environment's path is a file or an unmanaged environment.
         LockError: A lock file cannot be read.
     """
+    if options.catalog is not None:
+        # A previous attempt already reported the state.
+        project = project.silence()
     if options.python:
         from gpuinstall.install.unmanaged import read_unmanaged  # slow to import
 
-        return read_unmanaged(options.python, options, project)
-    if check_ownership:
-        check_folder(project.paths.venv)
-    if options.catalog:
-        # A previous attempt already reported the state.
-        project = project.silence()
-    request = read_request(project)
-    if options.locked and project.settings.only:
-        # uv's settings may change after the lock was written.
-        request = replace(request, constraints=())
-    request = make_environment_request(project, request)
-    here = project.find_request_machine(request)
-    existing = inspect_environment(project.paths, project.machine)
-    base = project.settings.base_python
-    is_other = base and existing.has_python and not is_created_from(project.paths, base)
-    if is_other or (options.replace and not was_created_here(project.paths.venv)):
-        existing = replace(existing, has_python=False)
-    if not options.upgrade:
-        existing = replace(existing, locks=tuple(project.contents.locks.check()))
+        existing, request = read_unmanaged(options.python, project)
     else:
-        project.contents.locks.report_damaged(request, project.reporter)
-    # A killed rebuild may have moved the marker.
-    is_unfinished = project.paths.has_unfinished_change()
-    if check_ownership and not (options.replace or is_unfinished):
-        existing.check_ownership()
+        existing, request = _read_managed(project, options, check_ownership)
+    machine = project.machine
     catalog = options.catalog
     if catalog is None:
         # A locked build may be from any index.
@@ -168,11 +148,39 @@ def read_state(
         catalog = add_locked_builds(known, locks, project.open_session)
     state = InstallState(
         existing,
-        lock_request=LockRequest(project.machine, request, catalog),
-        here=here,
+        lock_request=LockRequest(machine, request, catalog),
+        here=None if request.is_for_gpus and not machine.gpus else machine,
         options=options,
         gate=project.lock_gate,
         names_folder=bool(project.requested_folders),
         targets=tuple(map(str, read_project_targets(project))),
     )
     return check_lock_files(state)
+
+
+def _read_managed(
+    project: Project, options: InstallOptions, check_ownership: bool
+) -> tuple[ExistingEnvironment, Request]:
+    """Read the project's environment, and the request for it."""
+    paths = project.paths
+    if check_ownership:
+        check_folder(paths.venv)
+    request = read_request(project)
+    if options.locked and project.settings.only:
+        # uv's settings may change after the lock was written.
+        request = replace(request, constraints=())
+    request = make_environment_request(project, request)
+    existing = inspect_environment(paths, project.machine)
+    base = project.settings.base_python
+    is_other = base and existing.has_python and not is_created_from(paths, base)
+    if is_other or (options.replace and not was_created_here(paths.venv)):
+        existing = replace(existing, has_python=False)
+    if not options.upgrade:
+        existing = replace(existing, locks=tuple(project.contents.locks.check()))
+    else:
+        project.contents.locks.report_damaged(request, project.reporter)
+    # A killed rebuild may have moved the marker.
+    is_unfinished = paths.has_unfinished_change()
+    if check_ownership and not (options.replace or is_unfinished):
+        existing.check_ownership()
+    return existing, request

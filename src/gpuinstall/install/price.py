@@ -20,7 +20,8 @@ from gpuinstall.base.files import (
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.threads import map_concurrently
-from gpuinstall.base.values import Value, asdict
+from gpuinstall.base.values import Value, asdict, replace
+from gpuinstall.environments.guard import find_guard_obstacle, read_guard_lines
 from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.install.state import (
     Action,
@@ -33,6 +34,7 @@ from gpuinstall.lock.file.fit import CompatibleLock, select_sources
 from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
+    LockEntry,
     VersionChange,
     compare_versions,
     find_given_file,
@@ -137,6 +139,8 @@ class PlannedInstallation(Value):
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
     """The packages to install and remove, with versions for the output."""
+    sources: tuple[LockEntry, ...] = ()
+    """The packages of the lock file with their files for this machine."""
     sizes: SizeEstimate = SizeEstimate({})
     """The download sizes and the required disk space."""
     heads: Mapping[LockedFile, Head] = {}
@@ -152,6 +156,11 @@ class PlannedInstallation(Value):
     def existing(self) -> ExistingEnvironment:
         """The environment before the installation."""
         return self.state.existing
+
+    @property
+    def files(self) -> tuple[LockedFile, ...]:
+        """The files of the lock file for this machine."""
+        return list_files_with_url(self.sources)
 
     @property
     def old_packages(self) -> list[InstalledPackage]:
@@ -232,90 +241,74 @@ def plan_installation(
     change = package_change(existing, fit, state.options)
     action = state.find_action(fit)
     if not existing.paths.is_managed:
-        is_unchanged = state.is_guarded and not change.comes
-        action = Action.VERIFY if is_unchanged else Action.BUILD
+        place = existing.paths
+        guarded = find_guard_obstacle(place) or read_guard_lines(place.venv)
+        action = Action.VERIFY if guarded and not change.comes else Action.BUILD
     sources = select_sources(fit.lock, fit.python, state.lock_request.machine)
-    files = list_files_with_url(sources)
-    listed: Mapping[str, int] = {}
-    heads: Mapping[LockedFile, Head] = {}
-    requested = introduced = frozenset[str]()
-    resolution = state.resolution
-    if resolution:
-        listed = _collect_reported_sizes(resolution)
-        heads = resolution.hashes.missing
-    else:
-        requested = find_requested_names(fit.lock, project)
-        introduced = _check_sources(fit, files, change.comes, requested, project)
     present = existing.versions
     if not change.is_rebuild:
         # Keep packages that are in no lock file.
         concerned = change.goes | fit.lock.names
         present = {name: present[name] for name in present if name in concerned}
-    new = [file for file in files if file.package in change.comes]
-    return PlannedInstallation(
+    planned = PlannedInstallation(
         state,
         fit,
         action,
         change=change,
         changes=compare_versions(present, fit.lock.all_versions),
-        sizes=estimate_sizes(new, listed, existing.paths.root, project.open_session()),
-        heads=heads,
-        requested=requested,
-        introduced=introduced,
-        remarks=resolution.remarks if resolution else (),
+        sources=tuple(sources),
     )
+    listed: Mapping[str, int] = {}
+    resolution = state.resolution
+    if resolution:
+        listed = _collect_reported_sizes(resolution)
+        heads = resolution.hashes.missing
+        planned = replace(planned, heads=heads, remarks=resolution.remarks)
+    else:
+        planned = _check_sources(planned, project)
+    new = [file for file in planned.files if file.package in change.comes]
+    sizes = estimate_sizes(new, listed, existing.paths.root, project.open_session())
+    return replace(planned, sizes=sizes)
 
 
 def _check_sources(
-    fit: CompatibleLock,
-    files: Collection[LockedFile],
-    comes: Collection[str],
-    requested: frozenset[str],
-    project: Project,
-) -> frozenset[str]:
+    planned: PlannedInstallation, project: Project
+) -> PlannedInstallation:
     """Check the hosts of a lock file, and report builds from source.
 
-    Args:
-        fit: The lock file and its plan.
-        files: The files of the lock file for this machine.
-        comes: The packages to install. Other packages are not rebuilt.
-        requested: The requested packages.
-        project: The project.
-
     Returns:
-        The packages to build that only the lock file introduces.
+        The installation, with the packages that only the lock file introduces.
     """
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
     from gpuinstall.lock.uv.fetch import find_local_file
 
-    lock = fit.lock
+    lock = planned.fit.lock
     session = project.open_session()
-    builds, site = find_builds(fit, comes, project, requested)
+    requested = find_requested_names(lock, project)
+    builds, site = find_builds(planned, planned.change.comes, project, requested)
     if ":all:" in session.sources.uv.only_binary:
         check_wheels(builds, session.sources.uv)
     report_builds(builds, site, session.reporter)
-    _report_local_wheels(fit, comes, project)
+    _report_local_wheels(planned, project)
     check_builds(builds, site, here=True)
-    if lock.local_only_packages and not session.sourcing.wheels:
+    wheels = session.sourcing.wheels
+    if lock.local_only_packages and not wheels:
         packages = ", ".join(lock.local_only_packages)
         session.reporter.warn(
             f"{lock.name} has packages from files on this machine: {packages}"
         )
     # Local files have no host to check.
-    remote = [
-        file for file in files if not find_local_file(file, session.sourcing.wheels)
-    ]
+    remote = [file for file in planned.files if not find_local_file(file, wheels)]
     if not session.sourcing.offline:
         sources = session.find_listed_sources()
         check_hosts(lock, remote, sources, session.client, session.reporter)
-    return frozenset(build.package for build in builds if build.is_introduced)
+    introduced = frozenset(build.package for build in builds if build.is_introduced)
+    return replace(planned, requested=requested, introduced=introduced)
 
 
-def _report_local_wheels(
-    fit: CompatibleLock, names: Collection[str], project: Project
-) -> None:
+def _report_local_wheels(planned: PlannedInstallation, project: Project) -> None:
     """Report wheels by path that no index or find-links contains."""
-    for package, entry in select_sources(fit.lock, fit.python, project.machine):
+    for package, entry in planned.sources:
         for source in parse_package_source(package, entry, project.paths.folder):
             is_local = source.location.is_local and not source.is_built
             is_listed = project.sources.addresses.has_files_at(source.location)
@@ -323,7 +316,8 @@ def _report_local_wheels(
             wheels = project.sourcing.wheels
             if wheels and find_given_file(source.filename, sha256, wheels):
                 continue
-            if is_local and not is_listed and package.name in names:
+            is_new = package.name in planned.change.comes
+            if is_local and not is_listed and is_new:
                 project.reporter.notice(
                     "Source", f"{package.name} is installed from {source.address}"
                 )
@@ -342,7 +336,7 @@ def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
 
 
 def find_builds(
-    fit: CompatibleLock,
+    planned: PlannedInstallation,
     names: Collection[str],
     project: Project,
     requested: Collection[str] | None = None,
@@ -350,7 +344,7 @@ def find_builds(
     """Return the packages to build from source, and their build environment.
 
     Args:
-        fit: The lock file and its plan.
+        planned: The installation.
         names: The packages to install.
         project: The project.
         requested: The packages that the user and the folder's files require. None: all.
@@ -358,22 +352,23 @@ def find_builds(
     from gpuinstall.lock.uv.builds import BuildContext, find_source_builds
 
     site = BuildContext(
-        backend=fit.choice.build.backend,
-        versions=fit.lock.versions,
+        backend=planned.fit.choice.build.backend,
+        versions=planned.fit.lock.versions,
         machine=project.machine,
         environ=project.open_session().environment,
         sources=project.sources,
     )
-    sources = select_sources(fit.lock, fit.python, project.machine)
     from_wheels = {
-        package.name for package, source in sources if source in (package.wheels or ())
+        package.name
+        for package, source in planned.sources
+        if source in (package.wheels or ())
     }
     # Build an sdist if all wheels are for other machines.
     packages = [
         package
         if package.name in from_wheels
         else dataclasses.replace(package, wheels=None)
-        for package in fit.lock.pylock.packages
+        for package in planned.fit.lock.pylock.packages
     ]
     builds = find_source_builds(packages, requested)
     return [build for build in builds if build.package in names], site

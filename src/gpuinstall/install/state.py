@@ -575,8 +575,6 @@ class InstallState(Value):
     """Whether the user requests a folder, which is always reinstalled."""
     targets: tuple[str, ...] = ()
     """The targets to lock, as in names of lock files. Empty: all targets."""
-    is_guarded: bool = False
-    """Whether an unmanaged environment has a guard or cannot have one."""
     judged: tuple[CompatibleLock | Rejection[Lock], ...] = ()
     """The compatible and the rejected lock files."""
     resolution: Resolution | None = None

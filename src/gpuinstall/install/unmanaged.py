@@ -15,17 +15,12 @@ from gpuinstall.base.environment_paths import (
     relative_prefix,
 )
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.environment import package_versions, read_marker
-from gpuinstall.environments.guard import (
-    CONSTRAINTS,
-    find_guard_obstacle,
-    is_own_guard_file,
-)
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.state import ExistingEnvironment, InstallOptions, InstallState
-from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.machine.pythons import run_script
 from gpuinstall.plan.python import get_minor_version
 from gpuinstall.project import Project
@@ -112,13 +107,12 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
 
 
 def read_unmanaged(
-    python: Path, options: InstallOptions, project: Project
-) -> InstallState:
-    """Return an unmanaged environment's packages and the request for it.
+    python: Path, project: Project
+) -> tuple[ExistingEnvironment, Request]:
+    """Read an unmanaged environment's packages, and the request for it.
 
     Args:
         python: The environment's interpreter.
-        options: The options of the installation.
         project: The project.
     """
     place = inspect_unmanaged(python)
@@ -136,18 +130,10 @@ def read_unmanaged(
     # The compiled companions of torch must match its version.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - requirement_names(request.requirements))
-    request = replace(
+    return existing, replace(
         request,
         requirements=(*request.requirements, *map(Requirement.of, unnamed)),
         python=get_minor_version(version),
         preferred_pythons=(version,),
         managed_pythons=False,
-    )
-    return InstallState(
-        existing,
-        LockRequest(project.machine, request, options.catalog or project.catalog),
-        here=project.find_request_machine(request),
-        options=options,
-        is_guarded=find_guard_obstacle(place) is not None
-        or is_own_guard_file(place.venv / CONSTRAINTS),
     )

@@ -415,7 +415,7 @@ def _unpack_all(planned: PlannedInstallation, project: Project) -> CompatibleLoc
         names = find_required_names(planned.requested, installed) & introduced
         if not names:
             break
-        builds, site = find_builds(planned.fit, names, project)
+        builds, site = find_builds(planned, names, project)
         report_builds(builds, site, project.reporter)
     lock = _unpack_into_staging(introduced, planned, project, is_introduced=True)
     return replace(planned.fit, lock=lock)
@@ -439,7 +439,7 @@ def _unpack_into_staging(
     session = project.open_session()
     place = planned.existing.paths
     fit = planned.fit
-    builds, site = find_builds(fit, names, project)
+    builds, site = find_builds(planned, names, project)
     # Isolated builds must use the same torch as the environment.
     constraints = session.scratch / "build-constraints.txt"
     write_atomically(

@@ -123,12 +123,6 @@ class Project(Value):
         """Return the request for the machine of the project."""
         return LockRequest(self.machine, request, self.catalog)
 
-    def find_request_machine(self, request: Request) -> Machine | None:
-        """Return the machine to plan for; None if it lacks required GPUs."""
-        if request.is_for_gpus and not self.machine.gpus:
-            return None
-        return self.machine
-
 
 @contextmanager
 def open_project(

@@ -299,9 +299,7 @@ def resolve_path(address: str, folder: Path, *, is_index: bool) -> str:
     # The path of an index needs a leading dot. "simple" would be the name of an index, and
     # "index.example/simple" a URL without its scheme.
     address = normalize_file_url(address)
-    is_name = is_index and not address.startswith(".")
-    # A quoted path would hide a variable, which uv expands.
-    if is_url(address) or is_name or "${" in address:
+    if is_url(address) or (is_index and not address.startswith(".")):
         return address
     path = os.path.normpath(folder.absolute() / expand_home(address))
     return path if is_index else quote_path(path)

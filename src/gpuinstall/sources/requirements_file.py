@@ -535,6 +535,8 @@ def _read_options(
             raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
+        if option == "--find-links" and "${" in value:
+            raise ValueError(f"{option}: variables are not expanded in this file")
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")
         settings = [

@@ -78,6 +78,11 @@ def test_comment_ending_with_backslash_keeps_next_line(read):
         read(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
 
 
+def test_find_links_with_a_variable_are_rejected(read):
+    with pytest.raises(UsageError, match="line 1: --find-links: variables"):
+        read("--find-links ${HOME}/wheels\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
 def test_requirements_file_with_byte_order_mark_is_read(encoding, tmp_path):
     mark = "\ufeff" if encoding == "utf-16-be" else ""

@@ -115,7 +115,6 @@ def test_malformed_index_is_rejected_with_its_file(read, tmp_path):
         '[[index]]\nurl = "simple"',
         'extra-index-url = ["index.example/simple"]',
         'extra-index-url = ["./${NAME}"]',
-        'find-links = ["./${NAME}"]',
     ):
         path = _write(tmp_path / "uv.toml", text)
         with pytest.raises(UsageError) as rejected:

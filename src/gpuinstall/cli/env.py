@@ -79,10 +79,7 @@ def _list(options: CommandOptions) -> Outcome:
             texts.append(f"{unfinished.message}; {format_hint(unfinished.fixes[0])}")
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
-            undo = f"{size} for {format_hint(make_undo_command(paths))}"
-            if _is_rolled_back(paths):
-                undo += ", which redoes the last change"
-            texts.append(undo)
+            texts.append(f"{size} for {format_hint(make_undo_command(paths))}")
         rows += [("", text) for text in texts if text]
     others = find_undoable_environments()
     for other in others:

@@ -12,12 +12,11 @@ from typing import IO
 
 import click
 
-from gpuinstall.base.advice import PROGRAM, make_command, make_shell_line
+from gpuinstall.base.advice import PROGRAM, make_shell_line
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import decode_text, open_regular
 from gpuinstall.base.shell import quote_word
-from gpuinstall.base.text import format_count
 from gpuinstall.catalog.failures.classify import RecognizedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import find_environment
@@ -77,11 +76,6 @@ def explain_command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcom
         rows = [("here", here), ("", other if explanation.is_elsewhere else None)]
         screen.print_line()
         screen.print_rows(rows, LABEL_WIDTH)
-        if explanation.unread:
-            screen.print_line()
-            screen.print_line(
-                f"{format_count(explanation.unread, 'line')} skipped: repeated, or in the middle of a long text."
-            )
         screen.print_line()
         doctor = make_shell_line(
             f"{PROGRAM} doctor{words.get('at', '')}", "checks this machine"
@@ -127,16 +121,11 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
     facts -= {fact.message for fact in explanation.facts.values() if fact.holds}
     for fact in sorted(facts):
         terminal.print_line(fact)
-    if explanation.causes:
-        terminal.print_line(f"This rules out {', '.join(one.id for one in refuted)}.")
-        return
-    terminal.print_line()
     terminal.print_line(
-        "If the message is from another environment (add --venv DIR) or machine:"
+        "Ruled out, unless the text is from another environment (add --venv DIR) or machine:"
     )
     for one in refuted:
-        command = format_hint(make_command("explain", one.id))
-        terminal.print_line(f"   {one.title} [{one.id}]: {command}")
+        terminal.print_line(f"   {one.title} [{one.id}]")
 
 
 def _read_placeholders(venv: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from gpuinstall.base.advice import Advice, make_change, make_command
+from gpuinstall.base.advice import make_change, make_command
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
@@ -96,12 +96,7 @@ _add_format_command(
 def _dockerfile(options: CommandOptions) -> Outcome:
     """Write a Dockerfile that installs the lock file."""
     extras = options.with_servers
-    # An image is for Linux, and is often built on a machine without a GPU.
-    note = "or cu126, for NVIDIA GPUs"
-    lock_command = make_command("lock --target cpu", note=note)
-    locks = _read_locks(
-        options, takes_several=options.any_lock, lock_command=lock_command
-    )
+    locks = _read_locks(options, takes_several=options.any_lock)
     if options.any_lock:
         if not isfile(BOOTSTRAP):
             options.terminal.warn(
@@ -185,7 +180,6 @@ def _read_locks(
     *,
     takes_several: bool,
     gated: bool = True,
-    lock_command: Advice | None = None,
 ) -> list[Lock]:
     """Read the lock files given by ``--lock``, or in the working folder.
 
@@ -193,7 +187,6 @@ def _read_locks(
         options: The options of the command.
         takes_several: Whether the format supports several lock files.
         gated: Whether the format contains package sources, which are checked.
-        lock_command: The command that creates a lock file.
 
     Raises:
         LockError: No lock file exists, or one cannot be read.
@@ -206,7 +199,7 @@ def _read_locks(
         raise LockError(
             "lock-missing",
             "this folder has no lock file",
-            hint=lock_command or make_command("lock"),
+            hint=make_command("lock"),
         )
     if len(found) > 1 and not takes_several:
         fixes = [make_change("--lock", str(path)) for path in found]

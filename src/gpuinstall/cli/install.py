@@ -36,7 +36,6 @@ from gpuinstall.cli.options import (
     REQUEST_OPTIONS,
     SOURCING_OPTIONS,
     CommandOptions,
-    get_long_spelling,
     is_environment_given,
     is_on_command_line,
 )
@@ -71,13 +70,7 @@ from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_current_request
 
-_EXCLUDED_BY_INTO = (
-    "only",
-    "replace",
-    "discard_previous",
-    "upgrade",
-    "upgrade_packages",
-)
+_EXCLUDED_BY_INTO = ("only", "replace", "discard_previous", "upgrade")
 
 
 @define_command(
@@ -121,7 +114,8 @@ def install_command(options: CommandOptions) -> Outcome:
 def _check_into_options(options: CommandOptions) -> None:
     """Raise UsageError for an option that ``--into`` would ignore."""
     names = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
-    excluded = list(map(get_long_spelling, names))
+    excluded = [f"--{name.replace('_', '-')}" for name in names]
+    excluded += [f"--upgrade-package {name}" for name in options.upgrade_packages]
     # A version, unlike a path, would request another Python.
     if is_on_command_line("python") and python_version(options.python or ""):
         excluded.append(f"--python {options.python}")
@@ -379,10 +373,7 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 def sync_command(options: CommandOptions) -> Outcome:
     """Install the lock file for this machine, or the project's own lock."""
     selected_target = Target.parse(options.target) if options.target else None
-    has_team_lock = (
-        selected_target is None and find_project_lock(Path.cwd()) is not None
-    )
-    own_lock = not has_team_lock
+    own_lock = selected_target is not None or find_project_lock(Path.cwd()) is None
     request = Request(
         ("torch",) if own_lock else (),
         backend=selected_target.backend if selected_target else None,

@@ -210,19 +210,17 @@ def check_command(options: CommandOptions) -> Outcome:
     for row in checked:
         name = row.lock.name
         reasons = [reason.message for reason in row.reasons]
-        rows.append(("Lock", f"{name} is {'stale' if reasons else 'up to date'}"))
-        rows += [("", reason) for reason in reasons]
-        if relaxed := row.lock.record.relaxed:
-            rows.append(("", f"--relax replaced {join_names([*relaxed.values()])}"))
         if reasons:
             message = f"{name} is stale: {'; '.join(reasons)}"
             errors.append(Finding("lock-stale", message, fixes=row.fixes))
+            continue
+        rows.append(("Lock", f"{name} is up to date"))
+        if relaxed := row.lock.record.relaxed:
+            rows.append(("", f"--relax replaced {join_names([*relaxed.values()])}"))
     split = find_different_versions(row.lock for row in checked)
     if split and not options.same:
         texts = [f"{name} ({format_versions(split[name])})" for name in split]
         rows.append(("Differs", join_names(texts)))
-    fixes = dict.fromkeys(fix for error in errors for fix in error.fixes)
-    rows += [("Do", fix) for fix in fixes]
     return Outcome(
         {"locks": [row.to_dict() for row in checked], "differences": split},
         rows,

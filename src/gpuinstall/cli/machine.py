@@ -100,13 +100,8 @@ def report_command(options: CommandOptions) -> Outcome:
             known = filter(None, (group.gpus, driver, group.lock, group.verdict))
             text = f"{' · '.join(known)}: {join_names(group.nodes)}"
             screen.print_field(format_count(len(group.nodes), "node"), text)
-        for failure in report.failed:
-            screen.print_field(
-                "Failed", f"{failure.node}: {failure.command}: {failure.message}"
-            )
-            screen.print_rows([("do", failure.hint)])
-        if report.missing:
-            screen.print_field("Missing", join_names(report.missing))
+        for error in errors:
+            screen.print_finding(error)
 
     return Outcome(
         report.to_dict(),

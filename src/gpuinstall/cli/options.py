@@ -627,11 +627,6 @@ def _relocate(value: str, folder: Path, *, is_path: bool) -> str:
     return f"{name}{sign}{'./' if is_word else ''}{moved}"
 
 
-def get_long_spelling(name: str) -> str:
-    """Return the long spelling of an option."""
-    return _OPTION_ROWS[name].words[-1]
-
-
 def read_machine_file(name: str) -> Machine:
     """Read a Machine document from a file or stdin (``-``).
 

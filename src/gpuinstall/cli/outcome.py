@@ -42,7 +42,10 @@ class Outcome(Value):
     data: dict[str, Any] | None
     """The ``data`` of the JSON document. None after an early error."""
     show: Callable[[Terminal], None] | Sequence[Row]
-    """The labeled lines, or a function that prints even with ``--quiet``."""
+    """The labeled lines, printed before the errors.
+
+    Or a function that prints all text, even with ``--quiet``.
+    """
     exit_code: int = 0
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
@@ -128,12 +131,7 @@ def define_group(name: str) -> tuple[click.Group, Callable[..., Callable[..., An
 def make_error_outcome(error: GpuInstallError) -> Outcome:
     """Convert an error to the outcome of a command."""
     finding = replace(error.finding, fixes=apply_hints(error.fixes))
-    return Outcome(
-        error.data,
-        lambda screen: screen.fault(finding),
-        error.exit_code,
-        errors=(finding,),
-    )
+    return Outcome(error.data, (), error.exit_code, errors=(finding,))
 
 
 def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
@@ -203,6 +201,8 @@ def print_outcome(terminal: Terminal, name: str, outcome: Outcome) -> int:
     elif not terminal.quiet or outcome.exit_code or outcome.is_always_printed:
         for label, text in show:
             terminal.print_field(label, text)
+        for error in outcome.errors:
+            terminal.fault(error)
     return outcome.exit_code
 
 

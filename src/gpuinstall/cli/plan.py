@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED
@@ -25,7 +24,7 @@ from gpuinstall.plan.values import PlanInput
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
-from gpuinstall.sources.sources import find_unknown_index, report_ignored_settings
+from gpuinstall.sources.sources import report_ignored_settings
 
 
 @define_command(
@@ -52,14 +51,13 @@ def plan_command(options: CommandOptions) -> Outcome:
         plan = choose_locked_torch(wanted)
         reasons = [*plan.reasons]
         if isinstance(plan, Plan):
-            reasons += filter(None, [_find_kept_torch(plan, requested, project)])
+            reasons += filter(None, [_find_kept_torch(plan, project)])
             if options.gpu_names:
                 reasons += filter(None, [find_minimum_cuda(plan, wanted)])
             warnings = _find_warnings(plan, project)
             applied = (one._replace(fixes=apply_hints(one.fixes)) for one in warnings)
             plan = replace(plan, warnings=tuple(applied))
-            is_partial = plan.status == "partial"
-            outcome = Outcome(None, (), is_partial=is_partial)
+            outcome = Outcome(None, (), is_partial=plan.status == "partial")
         else:
             changes = [_resolve_instead(one, machine) for one in plan.changes]
             plan = replace(plan, changes=tuple(changes))
@@ -81,26 +79,18 @@ def plan_command(options: CommandOptions) -> Outcome:
     return replace(outcome, data=plan.to_dict(format_hint), show=show)
 
 
-def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
-    """Return a note if ``install`` would keep a locked torch."""
+def _find_kept_torch(plan: Plan, project: Project) -> Reason | None:
+    """Return a note if ``install`` may keep a locked torch."""
     # The commands that install packages report a lock file with merge conflicts.
     locks = project.contents.locks.valid
+    locked = {
+        lock.versions["torch"]: lock.name for lock in locks if "torch" in lock.versions
+    }
     # install uses the lock files only on this machine.
-    if project.settings.machine or not locks:
+    if project.settings.machine or not locked or plan.choice.build.name in locked:
         return None
-    # The module is slow to import.
-    from gpuinstall.lock.file.fit import check_lock, find_best_lock
-    from gpuinstall.project.targets import make_environment_request
-
-    request = make_environment_request(project.silence(), request)
-    wanted = PlanInput(project.machine, request, project.catalog)
-    gate = project.lock_gate
-    kept = find_best_lock(
-        [check_lock(lock, wanted, gate=gate, exact=True) for lock in locks], wanted
-    )
-    if kept is None or kept.choice.build.name == plan.choice.build.name:
-        return None
-    message = f"install keeps torch {kept.choice.build.name}, which is locked in {kept.lock.name}"
+    texts = [f"torch {torch} of {name}" for torch, name in locked.items()]
+    message = f"install keeps {' or '.join(texts)} if it fits"
     return Reason("torch-locked", message)
 
 
@@ -158,17 +148,6 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 def _find_warnings(plan: Plan, project: Project) -> Iterator[Reason]:
     """Yield the warnings of a plan, and about facts that were not checked."""
     yield from plan.warnings
-
-    def read_default() -> str | None:
-        # The module is slow to import, and few folders need it.
-        from gpuinstall.sources.session import read_original_index
-
-        return read_original_index(project.sources)
-
-    error = find_unknown_index(project.sources.addresses, read_default)
-    if error:
-        message = f"install and lock would fail: {error.message}"
-        yield Reason("source-not-obeyed", message, error.why, error.fixes)
     if not requirement_names(plan.choice.requirements) <= PAIRED:
         message = "the request was not resolved, and may require an older torch"
         fixes = (_make_dry_run(project.machine),)

@@ -382,7 +382,7 @@ def _change_words(
     removed = _split_words(command, hint.removed)
     added = _split_words(command, hint.arguments)
     names = {part.name for part in (*removed, *added)}
-    is_replaced = "--only" in names
+    is_replaced = "--only" in {part.name for part in added}
     changed = names | _REQUESTING if is_replaced else names - _REQUESTING
     kept = [part for part in typed if part.name not in changed and part not in removed]
     kept += added

@@ -126,10 +126,8 @@ def _warn_about_damage(venv: Path, terminal: Terminal, *, is_deep: bool) -> None
     if is_deep:
         damage = find_damage(read_packages(packages_folders(venv)))
         messages += [one.message for one in damage]
-    for message in messages[:-1]:
-        terminal.warn(message)
-    for message in messages[-1:]:
-        terminal.warn(message, environment_advice(venv, "doctor"))
+    if messages:
+        terminal.warn("; ".join(messages), environment_advice(venv, "doctor"))
 
 
 def _make_no_gpu_error(verdict: Verdict) -> VerificationError:

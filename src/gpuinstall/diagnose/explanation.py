@@ -48,8 +48,6 @@ class Explanation(Value):
     reading: LocalReading
     is_elsewhere: bool
     """Whether the text mentions another GPU, torch, or platform."""
-    unread: int
-    """The number of lines of the text that were not read."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document of the explanation."""
@@ -114,7 +112,6 @@ def explain_text(
         facts,
         reading,
         is_elsewhere,
-        transcript.unread,
     )
 
 

@@ -86,6 +86,11 @@ def test_only_replaces_the_typed_request():
     ]
 
 
+def test_removed_only_keeps_the_request():
+    change = make_change(without=("--only",))
+    assert applied(change, "install --only torch") == ["gpuinstall install torch"]
+
+
 def test_other_command_keeps_machine_and_sources():
     line = "lock --gpu=T4 torch --torch-index https://i.example --driver 580"
     assert applied(make_command("plan --all", note="why"), line) == [

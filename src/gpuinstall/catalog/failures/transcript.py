@@ -138,8 +138,7 @@ class Transcript(TextLines):
     """An error message or log, prepared for searching."""
 
     def __init__(self, text: str) -> None:
-        numbered, self.unread = _lines_to_read(text)
-        super().__init__(_plain(numbered))
+        super().__init__(_plain(_lines_to_read(text)))
 
 
 def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
@@ -159,18 +158,17 @@ def _is_message(line: str) -> bool:
     return not is_started or bool(_ANSWER.search(line))
 
 
-def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
-    """Return the lines of a text to read, and the number of other lines."""
+def _lines_to_read(text: str) -> list[_Numbered]:
+    """Return the lines of a text to read."""
     lines = list(enumerate(text.split("\n"), 1))
     if len(text) <= LONGEST:
-        return lines, 0
+        return lines
     pieces = _unlike(lines)
     start = _limited(pieces)
     end = _limited(pieces[: len(start) - 1 : -1])[::-1]
     between = pieces[len(start) : len(pieces) - len(end)]
     telling = [piece for piece in between if _TROUBLE.search(piece[1].lower())]
-    read = start + _limited(telling) + end
-    return read, len(lines) - len({number for number, _ in read})
+    return start + _limited(telling) + end
 
 
 def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:

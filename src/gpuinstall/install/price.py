@@ -43,6 +43,7 @@ from gpuinstall.lock.file.lock import (
     parse_package_source,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts
+from gpuinstall.sources.requirements_file import join_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -376,12 +377,8 @@ def find_builds(
 
 def find_requested_names(lock: Lock, project: Project) -> frozenset[str]:
     """Return the packages requested by the user and the folder's own files."""
-    files = [
-        *project.contents.declaration.files.values(),
-        project.settings.typed_requirements,
-    ]
-    files += [*project.settings.files.values()]
-    requirements = [one for file in files for one in file.requirements]
+    files = project.contents.declaration.files.values()
+    requirements = join_files((*files, project.settings.requested)).requirements
     requested = set(requirement_names(requirements))
     own = {real_path(project.folder)}
     for requirement in requirements:

@@ -112,10 +112,14 @@ class Settings(Value):
         return replace(typed, settings=tuple(own))
 
     @property
+    def requested(self) -> RequirementsFile:
+        """The requirements of the command, also in its files."""
+        return join_files((*self.files.values(), self.typed_requirements))
+
+    @property
     def omits_project(self) -> bool:
         """Whether the project's own requirements are not requested."""
-        typed = join_files((self.typed_requirements, *self.files.values()))
-        return self.only or (self.is_unmanaged and bool(typed.requirements))
+        return self.only or (self.is_unmanaged and bool(self.requested.requirements))
 
 
 class Contents(Value):

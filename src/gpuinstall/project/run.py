@@ -106,8 +106,7 @@ class Project(Value):
         """The checker for package sources in existing lock files."""
         from gpuinstall.lock.file.entries import LockGate
 
-        typed = (*self.settings.files.values(), self.settings.typed_requirements)
-        required = join_files((self.contents.required, *typed))
+        required = self.contents.required | self.settings.requested
         return LockGate(
             self.sources,
             self.paths.folder,
@@ -328,8 +327,9 @@ def _read_folder(
             folder, paths, settings, reporter, config=config, no_sources=no_sources
         )
         listed = _list_recorded(contents, paths.folder)
-        given = [*settings.files.values(), settings.typed_requirements]
-        required = join_files(given if settings.only else [*given, listed])
+        required = settings.requested
+        if not settings.only:
+            required |= listed
         further = (
             *_collect_settings(settings, folder, contents),
             *_collect_recorded_settings(settings, paths.folder, contents, listed),

@@ -88,6 +88,12 @@ def make_lock_requests(
     Raises:
         UsageError: A target is malformed, or both targets and a machine are selected.
     """
+    requests = _find_lock_requests(project, request)
+    return tuple(_add_selected_extras(project, one) for one in requests)
+
+
+def _find_lock_requests(project: Project, request: Request) -> tuple[LockRequest, ...]:
+    """Return a request for each lock file to write, without extras."""
     from gpuinstall.lock.request.lock_sources import add_locked_builds
 
     locks = project.contents.locks.valid
@@ -110,11 +116,10 @@ def make_lock_requests(
         )
     if is_described:
         one = LockRequest(project.machine, request, catalog, builds_here=False)
-        return (_add_selected_extras(project, one),)
+        return (one,)
     if not targets or request.gpus is not None:
         here = LockRequest(project.machine, request, catalog)
-        known = _make_locked_requests(project, here) or (here,)
-        return tuple(_add_selected_extras(project, one) for one in known)
+        return _make_locked_requests(project, here) or (here,)
     parsed = dict.fromkeys(map(Target.parse, targets))
     if request.backend and not project.settings.request.backend:
         place = request.places.get(request.backend, "a setting")
@@ -127,11 +132,10 @@ def make_lock_requests(
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
             hint=_drop_backend(request, request.backend),
         )
-    requests = (
+    return tuple(
         LockRequest.for_target(target, request, catalog, glibc=glibc)
         for target in parsed
     )
-    return tuple(_add_selected_extras(project, one) for one in requests)
 
 
 def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:

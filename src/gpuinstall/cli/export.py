@@ -137,7 +137,7 @@ def _uv(options: CommandOptions) -> Outcome:
     for lock in locks:
         for file in lock.files:
             if file.package == "torch" and not file.url.startswith(index):
-                _warn_about_index(lock, Location.parse(file.url), index, options)
+                _warn_about_index(lock, file.location, index, options)
     return _write_export("uv", tables, options.output)
 
 

@@ -26,6 +26,7 @@ from gpuinstall.base.files import (
     real_path,
 )
 from gpuinstall.base.location import (
+    Location,
     PackageSource,
     SourceKind,
     SourceOrigin,
@@ -287,6 +288,11 @@ class LockedFile(Value):
     sha256: str | None = None
     size: int = 0
     """The size in bytes; 0 if unknown."""
+
+    @cached_property
+    def location(self) -> Location:
+        """The location without a login."""
+        return Location.parse(self.url)
 
     @property
     def name(self) -> str:

@@ -136,8 +136,6 @@ class _CondaSpec(Value):
     """The version of a conda package as written, without spaces."""
     build: str = ""
     """A pattern of the build string, such as ``*cuda*``."""
-    is_exact: bool = False
-    """Whether ``=`` selects one version, because a build string follows."""
 
     @classmethod
     def parse(cls, text: str, origin: TextOrigin) -> Self:
@@ -157,15 +155,9 @@ class _CondaSpec(Value):
         behind = re.fullmatch(_BUILD, version)
         if behind:
             version, build = behind.groups()
-        build = build.strip()
-        return cls(
-            text,
-            name,
-            origin,
-            version=version,
-            build=build,
-            is_exact=bool(build and behind),
-        )
+            # Before a build string, "=" selects one version.
+            version = re.sub(r"(^|[,|])=(?!=)", r"\1==", version)
+        return cls(text, name, origin, version=version, build=build.strip())
 
     def specifier(self) -> str:
         """Return the versions as a standard specifier; empty for any version.
@@ -180,10 +172,7 @@ class _CondaSpec(Value):
 
         try:
             specifiers = [
-                ",".join(
-                    _convert_element(one, is_exact=self.is_exact)
-                    for one in text.split(",")
-                )
+                ",".join(map(_convert_element, text.split(",")))
                 for text in self.version.split("|")
             ]
             whole = join_alternatives(specifiers)
@@ -198,13 +187,11 @@ class _CondaSpec(Value):
         return whole
 
 
-def _convert_element(element: str, *, is_exact: bool) -> str:
+def _convert_element(element: str) -> str:
     """Return one element of a conda version as a standard specifier.
 
     Args:
         element: ``>=1.2``, ``=1.2``, ``1.2.*``, ``1.2`` or ``==1.2``.
-        is_exact: Whether ``=1.2`` excludes 1.2.5. Without an operator, 1.2 always
-            excludes 1.2.5.
 
     Raises:
         ValueError: The element has another form.
@@ -217,7 +204,7 @@ def _convert_element(element: str, *, is_exact: bool) -> str:
         case None | "==" | "!=":
             return f"{operator or '=='}{number}{'.*' if wildcard else ''}"
         case "=":
-            return f"=={number}{'' if is_exact and not wildcard else '.*'}"
+            return f"=={number}.*"
         case _:
             # Like conda, ignore the wildcard in "<1.24.*".
             return f"{operator}{number}"
@@ -264,9 +251,7 @@ def convert_conda_specs(
     for spec in specs:
         wheel = _find_wheel_name(spec, table)
         if spec.name == "python":
-            bounds = spec.specifier()
-            exact = re.match(r"==(3\.\d+)", bounds)
-            bounds = exact[1] if exact else bounds
+            bounds = re.sub(r"^==(3\.\d+).*", r"\1", spec.specifier())
             if bounds:
                 python = bounds
                 places[python] = spec.origin
@@ -300,21 +285,20 @@ def _find_backends(
         preferences: The tag ``cpu`` or the prefix ``cu`` of a tag, by package.
         wheels: Wheel names by conda package name.
     """
-    by_version = []
-    by_build = []
+    found: list[tuple[str, TextOrigin]] = []
     for spec in specs:
         prefix = preferences.get(spec.name)
         cuda = re.match(r"(?:={0,2}|~=)(\d+)\.(\d+)", spec.version)
         if prefix == CPU.tag:
-            by_version.append((prefix, spec.origin))
+            found.insert(0, (prefix, spec.origin))
         elif prefix and cuda:
-            by_version.append((f"{prefix}{cuda[1]}{cuda[2]}", spec.origin))
+            found.insert(0, (f"{prefix}{cuda[1]}{cuda[2]}", spec.origin))
         build = re.search(_BACKEND_OF_BUILD, spec.build)
         if build and wheels.get(spec.name) == "torch":
             tag = build[1] or f"cu{build[2]}{build[3]}"
-            by_build.append((tag, spec.origin))
+            found.append((tag, spec.origin))
     backends: dict[str, TextOrigin] = {}
-    for tag, origin in (*reversed(by_version), *by_build):
+    for tag, origin in found:
         if known_backend(tag):
             backends.setdefault(tag, origin)
     return backends

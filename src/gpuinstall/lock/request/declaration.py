@@ -594,9 +594,8 @@ def _has_request(path: Path) -> bool:
         has_dependencies = any(
             table.get(key) for table in (file.project, file.poetry) for key in keys
         )
-        is_dynamic = "dependencies" in file.project.get("dynamic", ())
         is_configured = "gpuinstall" in file.document.get("tool", {})
-        return is_configured or is_dynamic or has_dependencies
+        return is_configured or has_dependencies or "dependencies" in file.dynamic
     return False
 
 

@@ -164,8 +164,8 @@ def increment_revision(request: Request, recorded: Request) -> Request:
 
     before = Record.from_request(replace(recorded, sources=request.sources))
     changes = compare_requests(before, Record.from_request(request))
-    is_changed = bool(changes.requirements or changes.limits)
-    is_changed = is_changed or request.no_groups != recorded.no_groups
+    has_other_groups = request.no_groups != recorded.no_groups
+    is_changed = bool(changes.requirements or changes.limits or has_other_groups)
     return replace(request, revision=recorded.revision + is_changed)
 
 
@@ -187,16 +187,15 @@ def combine_recorded_requests(locks: FolderLocks) -> Request:
     revision = max((request.revision for request in requests), default=0)
     newest = [request for request in requests if request.revision == revision]
     files = [request.files.items() for request in newest]
-    requirements = chain.from_iterable(one.requirements for one in newest)
-    constraints = chain.from_iterable(one.constraints for one in newest)
+    merged = {
+        name: tuple(dict.fromkeys(chain(*(getattr(one, name) for one in newest))))
+        for name in ("requirements", "constraints", "sources", "no_groups")
+    }
     return replace(
         FOLDER_REQUEST,
-        requirements=remove_duplicates(requirements),
-        constraints=remove_duplicates(constraints),
-        sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
         files=dict(chain.from_iterable(files)),
-        no_groups=tuple(dict.fromkeys(chain(*(one.no_groups for one in newest)))),
         revision=revision,
+        **merged,
     )
 
 

@@ -191,7 +191,7 @@ def find_unknown_hosts(
     known = recorded.servers | {one.server for one in addresses.index_locations}
     unknown = defaultdict[str, dict[str, str]](dict)
     for file in files:
-        location = Location.parse(file.url)
+        location = file.location
         server = location.server
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index links to files on other hosts of PyTorch.
@@ -225,7 +225,7 @@ def report_linked_hosts(
 
     chosen = {one.value: one for one in addresses.folder_sources}
     known = {one.server for one in addresses.index_locations}
-    hosts = {Location.parse(file.url).server: file.package for file in files}
+    hosts = {file.location.server: file.package for file in files}
     for host, package in hosts.items():
         indexes = addresses.find_indexes(package)
         if host in known or chosen.keys().isdisjoint(indexes):

@@ -104,9 +104,8 @@ def read_folder_project(
     if requirement.path is None:
         return None
     project = read_static_project(folder / expand_home(requirement.path))
-    if project is None or not project.own_name:
-        return None
-    if not project.extras.keys() >= set(requirement.extras):
+    extras = set(requirement.extras)
+    if project is None or not (project.own_name and project.extras.keys() >= extras):
         return None
     name = project.own_name
     version = str(project.project.get("version", DYNAMIC_VERSION))
@@ -384,5 +383,5 @@ def read_static_project(folder: Path) -> ProjectFile | None:
     dynamic = {"dependencies", "optional-dependencies", "requires-python"}
     # Poetry's own tables can have the dependencies instead.
     is_listed = "dependencies" in file.project or not file.poetry
-    is_static = is_listed and dynamic.isdisjoint(file.project.get("dynamic", ()))
+    is_static = is_listed and dynamic.isdisjoint(file.dynamic)
     return file if is_static else None

@@ -74,7 +74,7 @@ class PartContents(Value):
     def kind(self) -> str:
         """The kind of backend that the name selects; empty if none."""
         words = self.part.name.split("-")
-        return next((_KINDS[word] for word in words if word in _KINDS), "")
+        return next(filter(None, map(_KINDS.get, words)), "")
 
     def select_backend(self, environment: Mapping[str, str]) -> PartContents:
         """Return the extra or group with its backend on a target.
@@ -131,6 +131,12 @@ class ProjectFile(Value):
         return find_table(self.document, "tool", "poetry")
 
     @property
+    def dynamic(self) -> Sequence[str]:
+        """The keys of ``[project]`` that a build determines."""
+        keys: Sequence[str] = self.project.get("dynamic", ())
+        return keys
+
+    @property
     def own_name(self) -> str:
         """The name of the project, normalized."""
         return normalize_name(self.project.get("name", ""))
@@ -138,23 +144,22 @@ class ProjectFile(Value):
     @property
     def is_package(self) -> bool:
         """Whether the project itself is installed."""
-        is_dynamic = "dependencies" in self.project.get("dynamic", ())
-        is_built = "build-system" in self.document or is_dynamic
+        is_built = "build-system" in self.document or "dependencies" in self.dynamic
         is_package = is_built and self.poetry.get("package-mode", True)
         return bool(self.uv.get("package", is_package))
 
     def dependencies(self) -> Iterator[Requirement]:
         """Yield the dependencies of the project, or of Poetry's tables."""
-        origin = TextOrigin(str(self.path), "[project] dependencies")
+        key = "[project] dependencies"
         texts = self.project.get("dependencies")
         if texts is None:
-            origin = TextOrigin(str(self.path), "[tool.poetry.dependencies]")
+            key = "[tool.poetry.dependencies]"
             texts = (
                 convert_poetry_entry(name, entry)
                 for name, entry in read_poetry_entries(self.poetry)
                 if name != "python" and not entry.get("optional")
             )
-        yield from _parse_requirements(texts, origin)
+        yield from _parse_requirements(texts, self.path, key)
 
     @cached_property
     def extras(self) -> dict[str, list[str]]:
@@ -229,7 +234,7 @@ class ProjectFile(Value):
         if part.kind == "extra":
             key = "[project.optional-dependencies]"
             texts = self.extras.get(part.name)
-            is_dynamic = "optional-dependencies" in self.project.get("dynamic", ())
+            is_dynamic = "optional-dependencies" in self.dynamic
             is_built = is_dynamic or not (self.project or self.poetry)
             # Only a build lists the extras, as with setup.py.
             if texts is None and is_built:
@@ -241,8 +246,7 @@ class ProjectFile(Value):
                 texts = _expand_group(self.groups, part.name, set())
         if texts is None:
             raise _create_unknown_error(self, part, where)
-        origin = TextOrigin(str(self.path), f"{key} {part.name}")
-        yield from _parse_requirements(texts, origin)
+        yield from _parse_requirements(texts, self.path, f"{key} {part.name}")
 
     def expand_own_extras(
         self, requirements: Iterable[Requirement], seen: set[str]
@@ -374,8 +378,9 @@ def require_extras(
 
 
 def _parse_requirements(
-    texts: Iterable[str], origin: TextOrigin
+    texts: Iterable[str], file: Path, key: str
 ) -> Iterator[Requirement]:
+    origin = TextOrigin(str(file), key)
     return (parse_requirement(expand_hatch_fields(text), origin) for text in texts)
 
 
@@ -440,13 +445,12 @@ def _locate_requirement(
     for source in sources[name]:
         editable = "-e " if source.is_editable else ""
         located = f"{editable}{requirement.full_name} @ {source.location}"
-        text = _add_marker(located, join_markers(own, source.marker))
+        text = _add_markers(located, own, source.marker)
         yield parse_requirement(text, requirement.origin)
         if not source.marker:
             return
         others.append(negate_marker(source.marker))
-    unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
-    text = _add_marker(unlocated, join_markers(*others))
+    text = _add_markers(f"{requirement.full_name}{requirement.clauses}", *others)
     yield parse_requirement(text, requirement.origin)
 
 
@@ -457,13 +461,12 @@ def check_project(file: ProjectFile) -> None:
         return
     from packaging.version import Version
 
-    dynamic = project.get("dynamic", ())
-    for key in dynamic:
+    for key in file.dynamic:
         if key in project:
             raise ValueError(f"[project] has {key}, and lists it in dynamic")
     if "version" in project:
         Version(project["version"])
-    elif "version" not in dynamic:
+    elif "version" not in file.dynamic:
         raise ValueError("[project] has no version")
     _check_names([project.get("name", "")])
     _check_names(project.get("optional-dependencies", ()))
@@ -486,14 +489,9 @@ def add_marker(requirement: Requirement, marker: object) -> Requirement:
     """Return a requirement that applies only if a marker is true, too."""
     if not marker:
         return requirement
-    joined = join_markers(str(marker), str(requirement.marker or ""))
-    text = _add_marker(str(replace(requirement, marker=None)), joined)
+    written = str(replace(requirement, marker=None))
+    text = _add_markers(written, str(marker), str(requirement.marker or ""))
     return parse_requirement(text, requirement.origin)
-
-
-def join_markers(*markers: str) -> str:
-    """Return a marker that is true if all of these are true."""
-    return " and ".join(f"({marker})" for marker in markers if marker)
 
 
 def expand_hatch_fields(text: str) -> str:
@@ -529,8 +527,11 @@ def convert_poetry_entry(name: str, entry: Table) -> str:
             f"{PROJECT}: [tool.poetry] {name} = {json.dumps(entry)}: {error}",
         ) from None
     extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
-    return _add_marker(f"{name}{extras}{place}", marker)
+    text = f"{name}{extras}{place}"
+    return f"{text} ; {marker}" if marker else text
 
 
-def _add_marker(requirement: str, marker: object) -> str:
-    return f"{requirement} ; {marker}" if marker else requirement
+def _add_markers(requirement: str, *markers: str) -> str:
+    """Return a requirement that applies only if all markers are true."""
+    joined = " and ".join(f"({marker})" for marker in markers if marker)
+    return f"{requirement} ; {joined}" if joined else requirement

@@ -563,10 +563,7 @@ def _read_package_settings(
         key = "hashes of packages at their versions"
         yield setting(Effect.HASH, key, " ".join(sorted(hashes)), package=release)
     source = row.get("source", {})
-    if source.get("type") == "legacy":
-        index = source.get("url")
-    else:
-        index = source.get("registry")
+    index = source.get("url" if source.get("type") == "legacy" else "registry")
     if index:
         if not is_url(index):
             index = os.path.normpath(path.absolute().parent / index)

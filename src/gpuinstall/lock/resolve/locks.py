@@ -22,7 +22,7 @@ from gpuinstall.base.errors import (
     UnreachableError,
 )
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.location import Location, locate_requirement
+from gpuinstall.base.location import locate_requirement
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Constraint, is_http_url
 from gpuinstall.base.text import join_names
@@ -486,7 +486,7 @@ def _report_indexes(
         # A lock has no index for torch from find-links, only the path of the file.
         for file in list_locked_files(resolution.packages):
             if file.package in family:
-                for index in addresses.find_own_links(Location.parse(file.url)):
+                for index in addresses.find_own_links(file.location):
                     packages[index][file.package] = None
     for index, names in packages.items():
         place = f"{own[index].value} (from {own[index].file})"

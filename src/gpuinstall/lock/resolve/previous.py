@@ -218,12 +218,12 @@ def _list_wheels(lock: Lock, request: LockRequest, index: str) -> tuple[Wheel, .
     files = []
     for file in lock.files:
         if file.package == "torch":
-            own = Location.parse(file.url).server
+            own = file.location.server
             # The default index has no labels.
             if own == server or "+" in lock.versions["torch"]:
                 server, source = own, f"{index}/{lock.record.backend}"
     for file in lock.files:
-        is_own = Location.parse(file.url).server == server
+        is_own = file.location.server == server
         if is_own or file.package in request.catalog.family:
             files.append(PageFile(file.url, file.name, file.sha256, metadata=True))
     return wheels_from_files(files, lock.record.backend, source)

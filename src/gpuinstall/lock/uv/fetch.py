@@ -34,7 +34,7 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.interruption import TransferInterrupted
-from gpuinstall.base.location import Location, SourceKind, file_path, parse_source
+from gpuinstall.base.location import SourceKind, file_path, parse_source
 from gpuinstall.base.removal import scratch_folder, tree_size
 from gpuinstall.base.requirement import is_file_url, is_http_url
 from gpuinstall.base.shell import quote_word
@@ -108,7 +108,7 @@ def _find_known_hash(client: Client, file: LockedFile) -> str | Head:
     """Return the known hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
-    is_official = is_on_pytorch_host(Location.parse(file.url))
+    is_official = is_on_pytorch_host(file.location)
     if is_official and file.name in _load_published_hashes():
         return _load_published_hashes()[file.name]
     known = client.hashes.get(file.url)

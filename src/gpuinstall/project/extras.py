@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def report_omitted(contents: Contents, reporter: Reporter) -> None:
     """Report extras and groups that require torch but are not selected."""
     declaration, requested = contents.declaration, contents.parts
-    parts = [one.part for one in declaration.omitted if one.part not in requested]
+    parts = [part for part in declaration.omitted if part not in requested]
     if parts:
         options = ", ".join(map(str, parts))
         reporter.step("Extras", f"not selected in {PROJECT}: {options}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,29 +209,22 @@ def _convert_element(element: str) -> str:
             return f"{operator}{number}"
 
 
-@cache
-def _load_wheel_names() -> Mapping[str, str]:
-    """Return wheel names by conda package name."""
+def _load_wheel_names(table: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return wheel names by conda package name.
+
+    A name is empty if no wheel is needed, and None if no wheel has the package's files.
+
+    Args:
+        table: The names that precede the generated ones.
+    """
     text = (data_files.TABLES / "conda_mapping.txt").read_text("utf-8")
     rows = re.findall(r"(?m)^([^#\s]\S*) ?(.*)", text)
-    return {conda: wheel or conda for conda, wheel in rows}
-
-
-def _find_wheel_name(
-    spec: _CondaSpec, table: Mapping[str, Mapping[str, str]]
-) -> str | None:
-    """Return the wheel name of a conda package.
-
-    Returns:
-        The name, an empty string if no wheel is needed, or None if it is unknown.
-    """
-    name = spec.name
-    if name in table["wheels"]:
-        return table["wheels"][name] or name
-    if name in table["tools"]:
-        return None
-    is_included = name in table["brought"] or name in table["preferences"]
-    return "" if is_included else _load_wheel_names().get(name)
+    return {
+        **{conda: wheel or conda for conda, wheel in rows},
+        **dict.fromkeys((*table["brought"], *table["preferences"]), ""),
+        **dict.fromkeys(table["tools"]),
+        **{conda: wheel or conda for conda, wheel in table["wheels"].items()},
+    }
 
 
 def convert_conda_specs(
@@ -244,12 +236,13 @@ def convert_conda_specs(
         UsageError: The version of a package with a wheel cannot be expressed.
     """
     table = data_files.read_data("conda_names.toml")
+    names = _load_wheel_names(table)
     requirements: dict[Requirement, None] = {}
     without_wheel = []
     python = None
     places: dict[str, TextOrigin] = {}
     for spec in specs:
-        wheel = _find_wheel_name(spec, table)
+        wheel = names.get(spec.name)
         if spec.name == "python":
             bounds = re.sub(r"^==(3\.\d+).*", r"\1", spec.specifier())
             if bounds:
@@ -260,7 +253,7 @@ def convert_conda_specs(
             requirements[parse_requirement(text, spec.origin)] = None
         elif wheel is None:
             without_wheel.append((spec.name, spec.text.rpartition("::")[2]))
-    backends = _find_backends(specs, table["preferences"], table["wheels"])
+    backends = _find_backends(specs, table["preferences"], names)
     places |= backends
     is_for_cpu = CPU.tag in backends
     request = replace(
@@ -276,7 +269,7 @@ def convert_conda_specs(
 def _find_backends(
     specs: Collection[_CondaSpec],
     preferences: dict[str, str],
-    wheels: dict[str, str],
+    wheels: Mapping[str, str | None],
 ) -> dict[str, TextOrigin]:
     """Return backend tags, first from versions, then from build strings.
 

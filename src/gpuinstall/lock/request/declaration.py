@@ -30,7 +30,6 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     quote_path,
 )
-from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import find_locks
@@ -114,13 +113,12 @@ class SelectedParts(Value):
             files: The files, extras, and groups of this command, by path.
         """
         parts = find_parts(files)
-        groups = {part.name for part in parts if part.kind == "group"}
-        earlier = (name for name in recorded.no_groups if name not in groups)
+        earlier = (one for one in recorded.no_groups if Part("group", one) not in parts)
         names = tuple(dict.fromkeys((*typed.no_groups, *earlier)))
         omitted = frozenset(typed.no_groups) - {":all:"}
         return cls(parts, find_parts(recorded.files), omitted, names)
 
-    def find_replaced(self, conflicts: Iterable[Collection[Part]]) -> frozenset[Part]:
+    def find_replaced(self, conflicts: Collection[Collection[Part]]) -> frozenset[Part]:
         """Return the recorded parts that this command omits or replaces.
 
         Args:
@@ -130,15 +128,16 @@ class SelectedParts(Value):
         others = (_find_others(members, self.typed) for members in conflicts)
         return self.recorded & omitted.union(*others)
 
-    def find_outranked(self, conflicts: Iterable[Collection[Part]]) -> frozenset[Part]:
+    def find_outranked(
+        self, conflicts: Collection[Collection[Part]]
+    ) -> frozenset[Part]:
         """Return the parts that conflict with selected ones.
 
         Args:
             conflicts: The sets of conflicting extras and groups.
         """
-        sets = [*conflicts]
-        selected = self.typed | (self.recorded - self.find_replaced(sets))
-        return frozenset().union(*(_find_others(one, selected) for one in sets))
+        selected = self.typed | (self.recorded - self.find_replaced(conflicts))
+        return frozenset().union(*(_find_others(one, selected) for one in conflicts))
 
 
 NO_PARTS = SelectedParts()
@@ -178,7 +177,7 @@ class Declaration(Value):
     """The sets of conflicting extras and groups."""
     alternatives: tuple[tuple[PartContents, ...], ...] = ()
     """Sets of conflicting extras and groups. One of each set is selected."""
-    omitted: tuple[PartContents, ...] = ()
+    omitted: tuple[Part, ...] = ()
     """Other extras and groups that require torch-family packages."""
 
     @property
@@ -275,17 +274,15 @@ def _add_requirements_file(
         project: The folder's pyproject.toml; empty if there is none.
         folder: The folder with the files.
     """
-    unread = dict[str, str]()
-    project_file = declared.project_file
-    is_declared = project_file or "project" in project.document or project.poetry
+    has_project = "project" in project.document or project.poetry
+    is_declared = declared.project_file or has_project
     is_package = project.uv.get("package", True)
     if not is_declared and is_package and isfile(folder / _SETUP):
-        project_file = _SETUP
-    file = PROJECT
-    listed = declared.listed
+        declared = replace(declared, project_file=_SETUP)
+    if declared.listed.requirements:
+        return declared
+    unread = dict[str, str]()
     for name, command in _DECLARING.items():
-        if listed.requirements:
-            break
         path = folder / name
         text = read_requirements_text(path, folder) if exists(path) else ""
         if text.startswith(_EXPORT):
@@ -293,12 +290,9 @@ def _add_requirements_file(
         # An empty file requests nothing, so read the next one.
         elif text:
             # The project's sources also apply to this file.
-            listed |= read_inputs(str(path), folder)
-            file = name
-            break
-    return replace(
-        declared, file=file, listed=listed, project_file=project_file, unread=unread
-    )
+            listed = declared.listed | read_inputs(str(path), folder)
+            return replace(declared, file=name, listed=listed, unread=unread)
+    return replace(declared, unread=unread)
 
 
 def _read_tool_settings(folder: Path) -> Iterator[SourceSetting | UvSetting]:
@@ -391,29 +385,6 @@ def read_constraints(name: str, folder: Path | None = None) -> RequirementsFile:
     return read_requirements(requirements_path(name), folder).as_constraints()
 
 
-def read_whole_project(
-    text: str, path: Path, extras: Iterable[str], no_sources: Collection[str]
-) -> RequirementsFile:
-    """Return the requirements of a project, its extras, and its build.
-
-    Args:
-        text: The text of its pyproject.toml.
-        path: The path of the file, for messages and relative sources.
-        extras: The requested extras. uv reports unknown ones.
-        no_sources: The packages without a source, or ``:all:``.
-
-    Raises:
-        UsageError: The file is malformed.
-    """
-    with convert_content_errors(path):
-        project = ProjectFile(parse_pyproject(text), path, no_sources)
-        tools = project.document.get("build-system", {}).get("requires", [])
-        origin = TextOrigin(str(path), "[build-system] requires")
-        required, parts = require_extras(project, extras)
-        required += (parse_requirement(one, origin) for one in tools)
-        return project.locate(required, *parts)
-
-
 def _locate_requirements(
     written: Iterable[Requirement], project: ProjectFile, *parts: Part
 ) -> RequirementsFile:
@@ -437,7 +408,9 @@ def _locate_requirements(
         ):
             required, extras = require_extras(member, one.extras)
             nested = _relocate_requirements(required, member, *extras)
-        marked = [add_marker(each, one.marker) for each in nested.requirements]
+        marked = [
+            add_marker(each, str(one.marker or "")) for each in nested.requirements
+        ]
         others |= replace(nested, requirements=tuple(marked))
     return replace(listed, requirements=tuple(requirements)) | others
 
@@ -541,7 +514,10 @@ def find_project_folder(start: Path) -> Path:
     """
     if has_lock_or_request(start):
         return start
-    return next(filter(_is_project, _find_trusted_parents(start)), start)
+    for folder in _find_trusted_parents(start):
+        if any(map(_has_request, (folder / PROJECT, *_find_folder_locks(folder)))):
+            return folder
+    return start
 
 
 def find_parent_environment(start: Path) -> Path | None:
@@ -573,11 +549,6 @@ def _find_trusted_parents(start: Path) -> Iterator[Path]:
         yield folder
         if exists(folder / ".git"):
             return
-
-
-def _is_project(folder: Path) -> bool:
-    """Return whether a parent has dependencies, settings, or a lock."""
-    return any(map(_has_request, (folder / PROJECT, *_find_folder_locks(folder))))
 
 
 def _find_folder_locks(folder: Path) -> list[Path]:

@@ -182,9 +182,8 @@ def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
 
 def create_target_machine(target: Target, glibc: str) -> Machine:
     """Return a simulated machine of a target, without GPUs."""
-    if target.os == "linux":
-        return Machine(target.os, target.arch, "glibc", glibc)
-    return Machine(target.os, target.arch)
+    libc = ("glibc", glibc) if target.os == "linux" else ()
+    return Machine(target.os, target.arch, *libc)
 
 
 def pin_torch(

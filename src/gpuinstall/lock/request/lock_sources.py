@@ -201,8 +201,10 @@ def find_unknown_hosts(
             unknown[server][file.package] = file.name
     linked = set[str]()
     minor = ".".join(torch.split(".")[:2])
+    rows = load_extensions().rows
+    is_tied = load_catalog().is_tied
     for server, packages in unknown.items():
-        package = min(packages, key=_rank_package)
+        package = min(packages, key=lambda one: (one in rows, not is_tied(one)))
         os = "windows" if "-win" in packages[package] else "linux"
         key = TorchKey(minor, backend, os)
         for address in _read_listed_urls(package, key, sources, client):
@@ -235,13 +237,6 @@ def report_linked_hosts(
             reporter.notice(
                 "Index", f"{host} (linked by {index} from {chosen[index].file})"
             )
-
-
-def _rank_package(package: str) -> int:
-    """Return the rank of a package for finding a link to its host."""
-    if package in load_extensions().rows:
-        return 2
-    return 0 if load_catalog().is_tied(package) else 1
 
 
 def _read_listed_urls(
@@ -283,13 +278,12 @@ def _read_listed_urls(
 def find_extension(name: str, addresses: Addresses) -> Extension:
     """Return an extension with the user's sources added."""
     row = load_extensions().rows[name]
-    mirror = addresses.mirror
-    sources = []
-    for source in row.sources:
-        address = source.url
-        if mirror and source.id == "astral":
-            address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
-        sources.append(replace(source, url=address))
+    sources = list(row.sources)
+    if addresses.mirror:
+        url = f"{addresses.mirror.rstrip('/')}/{{backend}}/{{name}}/"
+        sources = [
+            replace(one, url=url) if one.id == "astral" else one for one in sources
+        ]
     sources += [
         ExtensionSource(NAMED, rank=4, url=address)
         for address in addresses.list_addresses(Effect.EXTENSIONS)

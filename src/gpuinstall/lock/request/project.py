@@ -35,12 +35,10 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     quote_path,
 )
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.request.declaration import (
-    PROJECT_FILES,
-    read_whole_project,
-)
+from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.pyproject import ProjectFile, require_extras
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -181,26 +179,27 @@ def _find_projects(
             continue
         source = parse_source(requirement.url, folder)
         is_local = source.location.is_local
+        server = None if is_local else remote
         place = Path(source.location.path if is_local else source.filename)
         key = (source.location, requirement.extras)
         # uv reads a commit of a repository, not its files.
-        is_read = (is_local or remote) and source.kind is not SourceKind.REPOSITORY
+        is_read = (is_local or server) and source.kind is not SourceKind.REPOSITORY
         if not is_read or key in seen:
             continue
         seen.add(key)
-        texts = _read_texts(source, place, None if is_local else remote)
+        texts = _read_texts(source, place, server)
         is_selected = is_local and requirement.origin != COMMAND_LINE
         is_outside = is_selected and not is_inside(place, folder)
         with hide_linked_text(place, is_outside=is_outside):
             extras = requirement.extras
             listed = join_files(_parse_files(texts, place, extras, no_sources))
             further = listed.requirements
-            if remote and not is_local:
+            if server:
                 listed = RequirementsFile()
                 further = tuple(
                     one
                     for one in further
-                    if one.path is None and one.applies_in(remote.environment, extras)
+                    if one.path is None and one.applies_in(server.environment, extras)
                 )
             nested = [*_find_projects(further, place, seen, no_sources, remote)]
         yield place, listed
@@ -223,14 +222,22 @@ def _read_texts(
 def _parse_files(
     texts: ArchiveTexts, place: Path, extras: Iterable[str], no_sources: Collection[str]
 ) -> Iterator[RequirementsFile]:
-    """Yield the requirements in the files of a project or an archive."""
+    """Yield the requirements in the files of a project or an archive.
+
+    A pyproject.toml also has requirements of the extras and of the build.
+    """
     for name, text in texts:
         path = place / name
-        if path.name == PROJECT:
-            yield read_whole_project(text, path, extras, no_sources)
-            continue
         with convert_content_errors(path):
-            yield RequirementsFile.from_lines(_parse_metadata(text, path))
+            if path.name != PROJECT:
+                yield RequirementsFile.from_lines(_parse_metadata(text, path))
+                continue
+            project = ProjectFile(parse_pyproject(text), path, no_sources)
+            required, parts = require_extras(project, extras)
+            tools = project.document.get("build-system", {}).get("requires", [])
+            origin = TextOrigin(str(path), "[build-system] requires")
+            required += (parse_requirement(one, origin) for one in tools)
+            yield project.locate(required, *parts)
 
 
 def _parse_metadata(text: str, path: Path) -> Iterator[Requirement]:

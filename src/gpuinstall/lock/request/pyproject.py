@@ -20,6 +20,7 @@ from gpuinstall.base.requirement import (
     negate_marker,
     normalize_name,
     parse_requirement,
+    parse_standard_marker,
     quote_path,
     remove_duplicates,
     requirement_names,
@@ -63,12 +64,6 @@ class PartContents(Value):
     listed: RequirementsFile
     backend: str | None = None
     """The backend of its sources on a target, or the one in its name."""
-
-    @property
-    def has_family(self) -> bool:
-        """Whether the extra or group requires a torch-family package."""
-        family = load_catalog().family
-        return not family.isdisjoint(requirement_names(self.listed.requirements))
 
     @property
     def kind(self) -> str:
@@ -166,15 +161,13 @@ class ProjectFile(Value):
         """The requirements of each extra by its normalized name."""
         extras = self.project.get("optional-dependencies", {})
         texts = {normalize_name(name): extras[name] for name in extras}
-        optional: dict[str, list[str]] = {}
+        optional = defaultdict[str, list[str]](list)
         for name, entry in read_poetry_entries(self.poetry):
             if entry.get("optional"):
-                written = convert_poetry_entry(name, entry)
-                optional.setdefault(name, []).append(written)
+                optional[name].append(convert_poetry_entry(name, entry))
         for extra, names in self.poetry.get("extras", {}).items():
-            listed = map(normalize_name, names)
-            required = chain.from_iterable(optional.get(name, ()) for name in listed)
-            texts[normalize_name(extra)] = [*required]
+            required = (optional[normalize_name(name)] for name in names)
+            texts[normalize_name(extra)] = [*chain.from_iterable(required)]
         return texts
 
     @cached_property
@@ -202,11 +195,9 @@ class ProjectFile(Value):
 
     def find_default_groups(self) -> tuple[Part, ...]:
         """Return the groups that uv installs by default."""
-        names = self.uv.get("default-groups")
-        if names is None:
-            names = ["dev"] if "dev" in self.groups else []
-        elif names == "all":
-            names = list(self.groups)
+        names = self.uv.get("default-groups", [*{"dev"} & self.groups.keys()])
+        if names == "all":
+            names = [*self.groups]
         parts = (
             Part("group", normalize_name(name))
             for name in read(tuple[str, ...], names, "default-groups")
@@ -292,11 +283,10 @@ class ProjectFile(Value):
         def locate(part: Part) -> PartContents:
             return PartContents(part, self.locate(self.requirements(part), part))
 
-        sets = map(self.find_family_parts, self.find_conflicts())
-        alternatives = (tuple(locate(one.part) for one in members) for members in sets)
-        return tuple(filter(None, alternatives))
+        sets = filter(None, map(self.find_family_parts, self.find_conflicts()))
+        return tuple(tuple(map(locate, members)) for members in sets)
 
-    def find_family_parts(self, parts: Iterable[Part]) -> tuple[PartContents, ...]:
+    def find_family_parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         """Return the extras and groups with torch-family packages.
 
         Raises:
@@ -312,11 +302,8 @@ class ProjectFile(Value):
             lines = tuple(self.expand_own_extras(required, seen))
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
-            contents = PartContents(
-                part, RequirementsFile.from_lines(remove_duplicates(lines))
-            )
-            if contents.has_family:
-                found.append(contents)
+            if not load_catalog().family.isdisjoint(requirement_names(lines)):
+                found.append(part)
         return tuple(found)
 
     def find_virtual_project(self, requirement: Requirement) -> ProjectFile | None:
@@ -360,10 +347,9 @@ class ProjectFile(Value):
                 addresses.setdefault(source.package, []).append(source)
         lines = remove_duplicates(self.expand_own_extras(written, set()))
         names = {one.name for one in lines if not one.url}
-        tool = find_table(self.document, "tool")
         return RequirementsFile.from_lines(
             chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
-            read_project_settings(tool, self.path, names, sources),
+            read_project_settings(self.document, self.path, names, sources),
         )
 
 
@@ -381,7 +367,10 @@ def _parse_requirements(
     texts: Iterable[str], file: Path, key: str
 ) -> Iterator[Requirement]:
     origin = TextOrigin(str(file), key)
-    return (parse_requirement(expand_hatch_fields(text), origin) for text in texts)
+    for text in texts:
+        # Hatch replaces {root:uri} by the URL of the folder.
+        located = re.sub(r"\{root((?::parent)*):uri\}", _locate_root, text)
+        yield parse_requirement(located, origin)
 
 
 def _create_unknown_error(project: ProjectFile, part: Part, where: str) -> UsageError:
@@ -440,18 +429,16 @@ def _locate_requirement(
     if requirement.url or is_family or name not in sources:
         yield requirement
         return
-    own = str(requirement.marker or "")
-    others = [own]
+    unlocated = requirement
     for source in sources[name]:
         editable = "-e " if source.is_editable else ""
-        located = f"{editable}{requirement.full_name} @ {source.location}"
-        text = _add_markers(located, own, source.marker)
-        yield parse_requirement(text, requirement.origin)
+        text = f"{editable}{requirement.full_name} @ {source.location}"
+        located = parse_requirement(text, requirement.origin)
+        yield add_marker(replace(located, marker=requirement.marker), source.marker)
         if not source.marker:
             return
-        others.append(negate_marker(source.marker))
-    text = _add_markers(f"{requirement.full_name}{requirement.clauses}", *others)
-    yield parse_requirement(text, requirement.origin)
+        unlocated = add_marker(unlocated, negate_marker(source.marker))
+    yield unlocated
 
 
 def check_project(file: ProjectFile) -> None:
@@ -485,18 +472,14 @@ def _check_names(names: Iterable[str]) -> None:
         seen.add(normalized)
 
 
-def add_marker(requirement: Requirement, marker: object) -> Requirement:
+def add_marker(requirement: Requirement, text: str) -> Requirement:
     """Return a requirement that applies only if a marker is true, too."""
-    if not marker:
+    if not text:
         return requirement
-    written = str(replace(requirement, marker=None))
-    text = _add_markers(written, str(marker), str(requirement.marker or ""))
-    return parse_requirement(text, requirement.origin)
-
-
-def expand_hatch_fields(text: str) -> str:
-    """Replace Hatch's ``{root:uri}`` in a dependency by a relative URL."""
-    return re.sub(r"\{root((?::parent)*):uri\}", _locate_root, text)
+    marker = parse_standard_marker(text)
+    if requirement.marker:
+        marker = requirement.marker & marker
+    return replace(requirement, marker=marker, written="")
 
 
 def _locate_root(match: re.Match[str]) -> str:
@@ -527,11 +510,5 @@ def convert_poetry_entry(name: str, entry: Table) -> str:
             f"{PROJECT}: [tool.poetry] {name} = {json.dumps(entry)}: {error}",
         ) from None
     extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
-    text = f"{name}{extras}{place}"
-    return f"{text} ; {marker}" if marker else text
-
-
-def _add_markers(requirement: str, *markers: str) -> str:
-    """Return a requirement that applies only if all markers are true."""
-    joined = " and ".join(f"({marker})" for marker in markers if marker)
-    return f"{requirement} ; {joined}" if joined else requirement
+    condition = f" ; {marker}" if marker else ""
+    return f"{name}{extras}{place}{condition}"

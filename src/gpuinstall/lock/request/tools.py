@@ -128,7 +128,7 @@ def find_source_location(source: Table) -> str | None:
 
 
 def read_project_settings(
-    tool: Table,
+    document: Table,
     file: Path,
     packages: Collection[str],
     sources: Iterable[NamedSource],
@@ -136,14 +136,14 @@ def read_project_settings(
     """Yield the sources in ``[tool]``, except uv's own indexes.
 
     Args:
-        tool: The table.
-        file: Its file.
+        document: The pyproject.toml.
+        file: Its path.
         packages: The packages that the project requires.
         sources: The sources in uv's table.
     """
     yield from _read_uv_sources(sources, file, packages)
-    yield from read_index_settings({"tool": tool}, _INDEX_KEYS, file)
-    yield from _read_poetry_settings(tool.get("poetry", {}), file)
+    yield from read_index_settings(document, _INDEX_KEYS, file)
+    yield from _read_poetry_settings(find_table(document, "tool", "poetry"), file)
 
 
 def _read_poetry_settings(
@@ -236,9 +236,12 @@ def find_uv_sources(
     workspace = _read_workspace(folder)
     indexes = _find_indexes(workspace.uv, workspace.root / PROJECT)
     indexes |= _find_indexes(uv, file)
-    own = uv.get("sources", {})
-    for name, source in {**workspace.uv.get("sources", {}), **own}.items():
-        package = normalize_name(name)
+    sources = {
+        normalize_name(name): (root, source)
+        for root, table in ((workspace.root, workspace.uv), (folder, uv))
+        for name, source in table.get("sources", {}).items()
+    }
+    for package, (root, source) in sources.items():
         is_family = package in load_catalog().family
         if not is_family and (package in no_sources or ":all:" in no_sources):
             continue
@@ -251,13 +254,13 @@ def find_uv_sources(
             if is_member:
                 member = workspace.members[package]
                 location = quote_path(os.path.relpath(member, folder))
-            elif "path" in row and name not in own:
-                path = workspace.root / expand_home(row["path"])
+            elif "path" in row and root != folder:
+                path = root / expand_home(row["path"])
                 location = quote_path(os.path.relpath(path, folder))
             yield NamedSource(
                 package,
                 location,
-                indexes.get(row["index"], "") if "index" in row else "",
+                indexes.get(row.get("index"), ""),
                 row.get("marker", ""),
                 is_member or bool(row.get("editable")),
                 row.get("package") is False,
@@ -314,12 +317,17 @@ def _read_workspace(folder: Path) -> _Workspace:
 
 def _read_name(project: Path, root: Path) -> str:
     """Return the normalized name of a project in a workspace."""
-    path = project / PROJECT
     limit = project if leads_outside(os.path.relpath(project, root)) else root
     # uv reads all members, and quotes a malformed file.
+    table = _read_table(project / PROJECT, limit, "project")
+    return normalize_name(table.get("name", ""))
+
+
+def _read_table(path: Path, folder: Path, *names: str) -> Table:
+    """Read a table of a pyproject.toml; see ``read_document``."""
     with convert_content_errors(path):
-        document = parse_pyproject(read_requirements_text(path, limit))
-        return normalize_name(find_table(document, "project").get("name", ""))
+        document = parse_pyproject(read_requirements_text(path, folder))
+        return find_table(document, *names)
 
 
 def read_index_settings(
@@ -536,11 +544,8 @@ def find_locked_versions(
 
 def _read_optional_groups(file: Path) -> frozenset[str]:
     """Return the names of Poetry's optional groups in a pyproject.toml."""
-    if not isfile(file):
-        return frozenset()
-    with convert_content_errors(file):
-        document = parse_pyproject(read_requirements_text(file, file.parent))
-        groups = find_table(document, "tool", "poetry", "group")
+    keys = "tool", "poetry", "group"
+    groups = _read_table(file, file.parent, *keys) if isfile(file) else {}
     optional = (name for name in groups if groups[name].get("optional"))
     return frozenset(map(normalize_name, optional))
 

@@ -634,9 +634,10 @@ def _parse_text(text: str) -> Requirement:
 
 def _parse_named(text: str) -> Requirement:
     """Parse a standard requirement, or a name and a path with blanks."""
-    located = re.fullmatch(_PATH_WITH_BLANKS, text)
-    # As in pip and uv, a semicolon after the name of a file ends the URL.
-    standard = re.sub(r"(@\s*\S+?\.(?:whl|zip|tar\.gz));", r"\1 ;", text, count=1)
+    # As in uv, a semicolon after the name of a file or before a blank ends the URL.
+    ends = r"(@\s*\S+?(?:\.(?:whl|zip|tar\.gz)(?=;)|(?=;\s)));"
+    standard = re.sub(ends, r"\1 ;", text, count=1)
+    located = re.fullmatch(_PATH_WITH_BLANKS, standard)
     if located:
         # packaging accepts no blanks in a URL.
         standard = located["name"].rpartition("@")[0] + (located["marker"] or "")

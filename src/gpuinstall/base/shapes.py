@@ -32,17 +32,7 @@ _UV_INDEXES: Shape = {
     "find-links": (str, _TEXTS),
 }
 _SCOPED: Shape = {"package!": {"name!": str}, "dependencies": _TEXTS}
-UV: Shape = _UV_INDEXES | {
-    "index": [_INDEX],
-    "pip": _UV_INDEXES | dict.fromkeys(("no-binary", "only-binary"), _TEXTS),
-    "sources": {"*": (_SOURCE, [_SOURCE])},
-    "workspace": {"members": _TEXTS, "exclude": _TEXTS},
-    "package": bool,
-    "minimum-libc-version": {"glibc": str},
-    "environments": (str, _TEXTS),
-    "default-groups": (str, _TEXTS),
-    "dependency-groups": {"*": {"requires-python": str}},
-    "dev-dependencies": _TEXTS,
+_PASSED: Shape = {
     "constraint-dependencies": _TEXTS,
     "override-dependencies": [(str, _SCOPED)],
     "exclude-dependencies": [(str, _SCOPED)],
@@ -58,12 +48,31 @@ UV: Shape = _UV_INDEXES | {
     **dict.fromkeys(("no-build-isolation-package", "no-sources-package"), _TEXTS),
     "config-settings": _TABLE,
     "config-settings-package": {"*": _TABLE},
-    "conflicts": [[{"extra": str, "group": str, "package": str}]],
-    "cache-keys": [(str, {"file": str})],
     "extra-build-variables": {"*": _TABLE},
     "prerelease-package": _TABLE,
     "exclude-newer-package": _TABLE,
 }
+UV: Shape = (
+    _UV_INDEXES
+    | _PASSED
+    | {
+        "index": [_INDEX],
+        "pip": _UV_INDEXES
+        | _PASSED
+        | dict.fromkeys(("no-binary", "only-binary"), _TEXTS),
+        **dict.fromkeys(("no-binary", "only-binary"), (bool, _TEXTS)),
+        "sources": {"*": (_SOURCE, [_SOURCE])},
+        "workspace": {"members": _TEXTS, "exclude": _TEXTS},
+        "package": bool,
+        "minimum-libc-version": {"glibc": str},
+        "environments": (str, _TEXTS),
+        "default-groups": (str, _TEXTS),
+        "dependency-groups": {"*": {"requires-python": str}},
+        "dev-dependencies": _TEXTS,
+        "conflicts": [[{"extra": str, "group": str, "package": str}]],
+        "cache-keys": [(str, {"file": str})],
+    }
+)
 """The shape of a ``uv.toml`` or ``[tool.uv]`` table."""
 
 _ENTRY: Shape = _PLACE | {

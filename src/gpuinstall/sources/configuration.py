@@ -100,6 +100,13 @@ _UV_LISTS = {
 }
 """uv's variables with paths of requirements files, and their settings."""
 
+_NO_VARIABLES = {
+    f"UV_{key.replace('-', '_').upper()}"
+    for key, shape in UV.items()
+    if isinstance(shape, (list, dict)) and not key.endswith("-package")
+}
+"""Names of variables that uv does not read, because the key is a list or a table."""
+
 _LOCAL_NAMES = {
     "allow-insecure-host": "UV_INSECURE_HOST",
     "http-proxy": "HTTP_PROXY",
@@ -517,7 +524,7 @@ def read_uv_variables(folder: Path, sourcing: Sourcing) -> _Settings:
             yield create_setting(ADDRESS_KEYS[key], key, address, Path(name), folder)
     for name, text in os.environ.items():
         is_key = name.startswith(("UV_", "GPUINSTALL_ONLY_BINARY"))
-        if is_key and name not in _UV_VARIABLES and text:
+        if is_key and text and name not in {*_UV_VARIABLES, *_NO_VARIABLES}:
             key = name.partition("_")[2].lower().replace("_", "-")
             value = _parse_value(key, text)
             if name in _UV_LISTS:

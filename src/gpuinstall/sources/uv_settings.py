@@ -385,7 +385,8 @@ class UvSettings(Value):
     @property
     def selects_latest(self) -> bool:
         """Whether uv selects the latest versions, without a date or mode."""
-        return not (self.exclude_newer or self.prefers_lowest)
+        is_dated = self.exclude_newer or self.passed.get(_NEWER_PACKAGE)
+        return not (is_dated or self.prefers_lowest)
 
     @property
     def exclude_newer(self) -> str | None:

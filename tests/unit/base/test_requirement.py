@@ -191,8 +191,15 @@ def test_markers_hold_for_target_python_and_extras(marker, expected):
     assert marker_holds(marker, environment, ["gpu", "fast"], ["docs"]) is expected
 
 
-def test_file_url_ends_at_a_semicolon():
-    url = "https://h.example/d-1.0-py3-none-any.whl"
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://h.example/d-1.0-py3-none-any.whl",
+        "git+https://h.example/d.git@v1.0",
+        "./d",
+    ],
+)
+def test_url_ends_at_a_semicolon(url):
     parsed = parse_requirement(f"d @ {url}; python_version > '3'")
     assert (parsed.url, str(parsed.marker)) == (url, 'python_version > "3"')
 

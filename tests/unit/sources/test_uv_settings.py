@@ -93,6 +93,23 @@ def test_uv_toml_has_the_verdict_of_uv(read, tmp_path, text):
     assert not refusal or answer.err.split()[-1][:9] in refusal or "…" in refusal
 
 
+MALFORMED = (
+    "only-binary = 3",
+    "[pip]\nextra-build-dependencies = { a = 3 }",
+    "[pip]\nno-sources-package = 3",
+    "[pip]\nno-build-isolation-package = 3",
+    "no-build = 3",
+)
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_wrong_type_is_malformed(read, tmp_path, text):
+    with pytest.raises(UsageError, match="is malformed: .* = 3 is not"):
+        read(text)
+    answer = run([uv.uv(), "cache", "dir"], cwd=tmp_path / "folder")
+    assert not answer.ok
+
+
 def test_unknown_key_of_the_user_is_reported(read):
     """The user's own uv may be newer."""
     listener = Listener()
@@ -162,6 +179,7 @@ VARIABLES = {
     "UV_NO_BUILD_ISOLATION=1": "UV_NO_BUILD_ISOLATION: the selected torch is added",
     "UV_ZZZ=1": "UV_ZZZ: gpuinstall does not know",
     "UV_LINK_MODE=copy": {},
+    "UV_EXTRA_BUILD_DEPENDENCIES=x": {},
     "UV_INDEX_CORP_PASSWORD=x": {},
 }
 

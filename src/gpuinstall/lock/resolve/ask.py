@@ -172,7 +172,7 @@ class _Project(Value):
                 *self._create_metadata_rows(virtual),
             ),
             folder=lane.session.folder,
-            wheels_only=self._find_unbuilt_packages(),
+            wheels_only=self._find_unbuilt_packages().union(placeholders),
             sources=lane.session.sources,
             unread=lane.pages.find_unread_packages() - known.files.keys(),
         )

@@ -223,7 +223,7 @@ class ResolverProject(Value):
         # in an unselected group, may be a workspace member, which uv does not find with
         # this setting.
         located = {one.name for one in self.requirements if one.url and one.has_name}
-        return names.union(located, self.sources.addresses.required_addresses)
+        return names.union(located)
 
     def write_index(
         self,

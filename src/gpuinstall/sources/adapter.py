@@ -7,21 +7,35 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
+from requests.utils import should_bypass_proxies
 from urllib3.util import Retry
 
 from gpuinstall.sources.certificates import create_context
 
 if TYPE_CHECKING:
-    from requests import PreparedRequest
+    from requests import PreparedRequest, Response
 
 
 class SharedContextAdapter(HTTPAdapter):
-    """Adapter with one TLS context for all connections of a CA bundle."""
+    """Adapter with one TLS context for all connections of a CA bundle.
 
-    def __init__(self, **options: Any) -> None:
+    Args:
+        direct: The hosts to reach without a proxy, as in ``NO_PROXY``.
+        options: The options of the requests library's adapter.
+    """
+
+    def __init__(self, direct: str = "", **options: Any) -> None:
         super().__init__(**options)
+        self._direct = direct
         self._lock = threading.Lock()
         self._load_context = cache(create_context)
+
+    def send(self, request: PreparedRequest, *words: Any, **named: Any) -> Response:
+        """Send a request, without a proxy to a direct host."""
+        url = request.url or ""
+        if self._direct and should_bypass_proxies(url, self._direct):
+            named["proxies"] = {}
+        return super().send(request, *words, **named)
 
     def build_connection_pool_key_attributes(
         self, request: PreparedRequest, verify: Any, cert: Any = None

@@ -105,7 +105,7 @@ _NO_VARIABLES = {
     for key, shape in UV.items()
     if isinstance(shape, (list, dict)) and not key.endswith("-package")
 }
-"""Names of variables that uv does not read, because the key is a list or a table."""
+"""The variables of lists and tables, which uv does not read."""
 
 _LOCAL_NAMES = {
     "allow-insecure-host": "UV_INSECURE_HOST",
@@ -379,7 +379,7 @@ def read_local_variables() -> dict[str, str]:
             if find_list(key) is KeyList.LOCAL and not isinstance(value, dict):
                 words = value if isinstance(value, list) else [value]
                 # TOML and uv's variables have true and false.
-                variables[name] = " ".join(
+                variables[name] = ("," if name == "NO_PROXY" else " ").join(
                     str(word).lower() if isinstance(word, bool) else str(word)
                     for word in words
                 )

@@ -406,11 +406,14 @@ class Client(Struct, dict=True, eq=False):
                     backoff_factor=0.2,
                     raise_on_status=False,
                 )
-                adapter = SharedContextAdapter(pool_maxsize=32, max_retries=retry)
-                # A host with alternatives is tried again once, without a pause.
-                quick = SharedContextAdapter(
-                    pool_maxsize=32, max_retries=retry.new(connect=1)
+                create = partial(
+                    SharedContextAdapter,
+                    self.proxies.get("NO_PROXY", ""),
+                    pool_maxsize=32,
                 )
+                adapter = create(max_retries=retry)
+                # A host with alternatives is tried again once, without a pause.
+                quick = create(max_retries=retry.new(connect=1))
                 for scheme in ("http", "https"):
                     if proxy := self.proxies.get(f"{scheme.upper()}_PROXY"):
                         session.proxies[scheme] = proxy

@@ -104,7 +104,7 @@ MALFORMED = (
 
 @pytest.mark.parametrize("text", MALFORMED)
 def test_wrong_type_is_malformed(read, tmp_path, text):
-    with pytest.raises(UsageError, match="is malformed: .* = 3 is not"):
+    with pytest.raises(UsageError, match=r"is malformed: .* = 3 is not"):
         read(text)
     answer = run([uv.uv(), "cache", "dir"], cwd=tmp_path / "folder")
     assert not answer.ok

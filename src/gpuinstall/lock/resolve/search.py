@@ -203,7 +203,13 @@ def _request(later: Mapping[str, str], best: Found, lane: Lane) -> Found | Refus
     limits = {**floors, **later}.items()
     bounds = tuple(Constraint.of(package, limit) for package, limit in limits)
     question = replace(lane.question, bounds=bounds)
-    return _settle(question, best.known, lane, best.answer)
+    outcome = _settle(question, best.known, lane, best.answer)
+    if isinstance(outcome, Found):
+        newer = filter(None, map(outcome.find_version, later))
+        # Without a final release that can be used, uv selects a pre-release.
+        if any(version.is_prerelease for version in newer):
+            return replace(best, known=outcome.known)
+    return outcome
 
 
 def _find_newer_releases(best: Found, lane: Lane) -> dict[str, Version]:

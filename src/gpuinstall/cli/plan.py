@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpuinstall.base.advice import Advice, Hint, make_command
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED
@@ -51,7 +52,7 @@ def plan_command(options: CommandOptions) -> Outcome:
         plan = choose_locked_torch(wanted)
         reasons = [*plan.reasons]
         if isinstance(plan, Plan):
-            reasons += filter(None, [_find_kept_torch(plan, project)])
+            reasons += filter(None, [_find_kept_torch(plan, requested, project)])
             if options.gpu_names:
                 reasons += filter(None, [find_minimum_cuda(plan, wanted)])
             warnings = _find_warnings(plan, project)
@@ -79,18 +80,26 @@ def plan_command(options: CommandOptions) -> Outcome:
     return replace(outcome, data=plan.to_dict(format_hint), show=show)
 
 
-def _find_kept_torch(plan: Plan, project: Project) -> Reason | None:
-    """Return a note if ``install`` may keep a locked torch."""
+def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
+    """Return a note if ``install`` would keep a locked torch."""
     # The commands that install packages report a lock file with merge conflicts.
     locks = project.contents.locks.valid
-    locked = {
-        lock.versions["torch"]: lock.name for lock in locks if "torch" in lock.versions
-    }
     # install uses the lock files only on this machine.
-    if project.settings.machine or not locked or plan.choice.build.name in locked:
+    if project.settings.machine or not locks:
         return None
-    texts = [f"torch {torch} of {name}" for torch, name in locked.items()]
-    message = f"install keeps {' or '.join(texts)} if it fits"
+    # The module is slow to import.
+    from gpuinstall.lock.file.fit import check_lock, find_best_lock
+    from gpuinstall.project.targets import make_environment_request
+
+    request = make_environment_request(project.silence(), request)
+    wanted = PlanInput(project.machine, request, project.catalog)
+    gate = project.lock_gate
+    kept = find_best_lock(
+        [check_lock(lock, wanted, gate=gate, exact=True) for lock in locks], wanted
+    )
+    if kept is None or kept.choice.build.name == plan.choice.build.name:
+        return None
+    message = f"install keeps torch {kept.choice.build.name}, which is locked in {kept.lock.name}"
     return Reason("torch-locked", message)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -150,9 +151,9 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
 
 def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
     """Report an environment whose ``pyvenv.cfg`` is empty."""
-    if not is_configuration_lost(evidence.venv):
-        return
     python = interpreter(evidence.venv)
+    if not (is_configuration_lost(evidence.venv) and exists(python)):
+        return
     fix = Advice(
         "uv",
         (

@@ -649,6 +649,10 @@ class InstallState(Value):
         is_missing = options.locked and not self.misfits
         if error and not (is_missing or isinstance(error, NoBuildError)):
             raise error
+        if error and self.targets and not options.locked:
+            plan = self._any_backend.outcome
+            if isinstance(plan, Rejected):
+                raise plan.error(self.lock_request.machine)
         if options.locked or (error and self.targets):
             raise self._create_lock_error()
 
@@ -683,12 +687,16 @@ class InstallState(Value):
             data={"chosen": None, "rejected": list_rejected_locks(self.misfits)},
         )
 
-    def _make_target_command(self) -> Advice:
-        """Return the command that adds this machine to the lock files."""
-        any_backend = self.lock_request.with_request_changes(
+    @property
+    def _any_backend(self) -> LockRequest:
+        """The request without a backend, and without the targets of locks."""
+        return self.lock_request.with_request_changes(
             backend=None, allowed_backends=None
         )
-        plan, machine = any_backend.outcome, any_backend.machine
+
+    def _make_target_command(self) -> Advice:
+        """Return the command that adds this machine to the lock files."""
+        plan, machine = self._any_backend.outcome, self._any_backend.machine
         locks = [one.candidate for one in self.misfits]
         own = [one.target for one in locks if one.is_from_gpuinstall]
         if isinstance(plan, Rejected):

@@ -72,6 +72,8 @@ def test_fix_for_truncated_package_cleans_cache_first(site):
     record.write_text("")
     (site.folder / "triton" / "__init__.py").write_text("")
     (site.venv / "pyvenv.cfg").write_text("")
+    (site.venv / PYTHON).parent.mkdir(exist_ok=True)
+    (site.venv / PYTHON).touch()
     findings = {finding.message: finding for finding in site.findings()}
     assert list(findings) == [
         f"{site.venv / 'pyvenv.cfg'} is empty",

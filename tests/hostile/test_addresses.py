@@ -9,6 +9,7 @@ import pytest
 
 from tests.lab.git_host import commit
 from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.projects import project_files
 from tests.lab.wheels import make_wheel
 
 STATIC = '[project]\nname = "lib"\nversion = "1"\n'
@@ -103,3 +104,22 @@ def test_metadata_urls_contain_no_variable(here, tmp_path):
     assert len({path.rpartition("/")[2] for path in requested}) == len(NAMES)
     assert [path for path in requested if "s3cret" in path] == []
     assert "s3cret" not in messages
+
+
+def test_metadata_of_a_build_contains_no_proxy(here, tmp_path):
+    tracker = serve_wheels(tmp_path, "tracker")
+    requires = f"part @ {tracker.url}/${{HTTP_PROXY}}/part-1.0-py3-none-any.whl"
+    files = project_files("lib", "1.0", [requires])
+    static = f"dependencies = {[requires]!r}"
+    files["pyproject.toml"] = files["pyproject.toml"].replace(
+        static, 'dynamic = ["dependencies"]'
+    )
+    commit(tmp_path / "lib", files)
+    proxied = here.having(HTTP_PROXY="http://me:s3cret@h.example", NO_PROXY="127.0.0.1")
+
+    proxied.run("lock", f"lib @ git+{(tmp_path / 'lib').as_uri()}", "--target", "cpu")
+    tracker.close()
+
+    requested = [request.path for request in tracker.log]
+    assert requested
+    assert [path for path in requested if "s3cret" in path] == []

@@ -20,10 +20,10 @@ _HARMLESS = (
 )
 """uv's variables that do not affect the selection of files."""
 
-_PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
+_PROXIES = {"all_proxy", "https_proxy", "http_proxy", "no_proxy"}
 """Environment variables that can contain a login.
 
-uv also reads their lower-case names, but expands only upper-case names in a URL.
+uv also reads their upper-case names, but expands only upper-case names in a URL.
 """
 _SECRET = re.compile(
     r"(?<![A-Z0-9])(PAT|JWT|PWD|AUTH|AUTHORIZATION|DSN|COOKIE|SAS|KEYS?|PASS|PW|CREDS?)(?![A-Z])"
@@ -73,11 +73,11 @@ def uv() -> Path:
     return Path(find_uv_bin())
 
 
-def bypass_proxy(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which uv reaches this machine directly."""
-    spared = environ.get("NO_PROXY") or environ.get("no_proxy")
+def bypass_proxy(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return a build's variables with which uv reaches this machine directly."""
+    spared = variables.get("no_proxy")
     direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"
-    return {**environ, "NO_PROXY": direct, "no_proxy": direct}
+    return {**variables, "no_proxy": direct}
 
 
 def find_cache(variables: Mapping[str, str]) -> Path:
@@ -182,19 +182,16 @@ def environment(
 
 
 def select_resolver_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that uv receives if it builds nothing.
+    """Return those of a build's variables that uv receives if it builds nothing.
 
     uv expands ``${NAME}`` in URLs, including URLs in the METADATA of untrusted packages.
     """
-    kept = {}
-    # As in uv, the upper-case name has precedence.
-    for name, value in sorted(variables.items(), reverse=True):
-        upper = name.upper()
-        if upper in _PROXIES:
-            kept[name.lower()] = value
-        elif re.fullmatch(_FOR_RESOLVER, upper) and not has_secret(value):
-            kept[name] = value
-    return kept
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _PROXIES
+        or (re.fullmatch(_FOR_RESOLVER, name.upper()) and not has_secret(value))
+    }
 
 
 class BuildVariables(Value):
@@ -208,23 +205,31 @@ class BuildVariables(Value):
     def is_passed(self, name: str, value: str) -> bool:
         """Return whether a build receives an environment variable."""
         upper = name.upper()
-        if name in self.passed or upper in _PROXIES:
+        if name in self.passed or name.lower() in _PROXIES:
             return True
         if _is_secret(upper, value):
             return False
         return not self.is_introduced or bool(re.fullmatch(_FOR_BUILDS, upper))
 
     def select_variables(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables that builds receive."""
+        """Return the environment variables that builds receive.
+
+        uv expands variables in the METADATA of a build, too.
+        """
         return {
-            name: value
-            for name, value in variables.items()
+            name.lower() if name.lower() in _PROXIES else name: value
+            # As in uv, the upper-case name has precedence.
+            for name, value in sorted(variables.items(), reverse=True)
             if self.is_passed(name, value)
         }
 
     def list_withheld(self, variables: Mapping[str, str]) -> list[str]:
         """Return the names of the variables that builds do not receive."""
-        return sorted(variables.keys() - self.select_variables(variables))
+        return sorted(
+            name
+            for name, value in variables.items()
+            if not self.is_passed(name, value)
+        )
 
 
 def _is_secret(name: str, value: str) -> bool:

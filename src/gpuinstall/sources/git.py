@@ -72,7 +72,7 @@ def move_git_settings(
         helper = _write_script(variables, _HELPER, scratch / "credential")
         # The empty value removes the helpers that Git has read before.
         settings += [("credential.helper", ""), ("credential.helper", f"!{helper}")]
-    if uses_git and "GIT_SSH_COMMAND" in variables:
+    if "GIT_SSH_COMMAND" in variables:
         script = _write_script(variables, _SSH, scratch / "ssh")
         kept["GIT_SSH_COMMAND"] = script
     count = variables.get("GIT_CONFIG_COUNT", "0")

@@ -140,8 +140,7 @@ def test_resolver_receives_only_allowed_variables():
     names = ["MY_THING", "USER", "UV_CACHE_DIR", "GIT_AUTHOR_EMAIL", "PYTHONPATH"]
     others = dict.fromkeys([*names, *SECRETS], "s3cret")
     others["GIT_ASKPASS"] = "password=s3cret"
-    proxies = {"https_proxy": "q", "HTTPS_PROXY": "p"}
-    assert uv.select_resolver_variables({**others, **kept, **proxies}) == kept
+    assert uv.select_resolver_variables({**others, **kept}) == kept
 
 
 SECRETS = dict.fromkeys(
@@ -185,9 +184,10 @@ SECRETS = dict.fromkeys(
 def test_build_settings_contain_no_login(introduced):
     given = uv.BuildVariables(introduced)
     kept = {"CC": "gcc", "PWD": "/x", "SSH_AUTH_SOCK": "/s", "CUDA_HOME": "/c"}
-    kept |= {"MAX_JOBS": "2", "HTTPS_PROXY": "http://u:p@h"}
+    kept |= {"MAX_JOBS": "2", "https_proxy": "http://u:p@h"}
     expected = {name: kept[name] for name in kept if not introduced or name != "PWD"}
-    assert given.select_variables(SECRETS | kept) == expected
+    proxies = {"https_proxy": "http://other", "HTTPS_PROXY": "http://u:p@h"}
+    assert given.select_variables(SECRETS | kept | proxies) == expected
 
 
 def test_build_of_new_package_receives_allowed_variables():
@@ -264,10 +264,13 @@ def test_git_asks_for_the_password_of_a_user(tmp_path, trusts_folder):
     assert process.run(asked, env=made).out == "https://me@h.example/x\n"
 
 
-def test_ssh_command_receives_the_users_variables(tmp_path):
+@pytest.mark.parametrize("uses_git", [True, False])
+def test_ssh_command_receives_the_users_variables(tmp_path, uses_git):
     command = 'printf "%s " "$DEPLOY_KEY_FILE"'
     variables = {"GIT_SSH_COMMAND": command, "DEPLOY_KEY_FILE": "a key"}
-    made = move_git_settings(Sources(), variables, tmp_path)["GIT_SSH_COMMAND"]
+    passed = move_git_settings(Sources(), variables, tmp_path, uses_git=uses_git)
+    made = passed["GIT_SSH_COMMAND"]
+    assert command not in made
     shell = ["sh", "-c", f'{made} "$@"', "sh", "git@h.example"]
     assert process.run(shell, env={"PATH": os.environ["PATH"]}).out == (
         "a key git@h.example "

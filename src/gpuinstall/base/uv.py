@@ -74,7 +74,7 @@ def uv() -> Path:
 
 
 def bypass_proxy(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return a build's variables with which uv reaches this machine directly."""
+    """Return the variables with which uv reaches this machine directly."""
     spared = variables.get("no_proxy")
     direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"
     return {**variables, "no_proxy": direct}
@@ -182,7 +182,7 @@ def environment(
 
 
 def select_resolver_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a build's variables that uv receives if it builds nothing.
+    """Return the variables that uv receives if it builds nothing.
 
     uv expands ``${NAME}`` in URLs, including URLs in the METADATA of untrusted packages.
     """
@@ -226,9 +226,7 @@ class BuildVariables(Value):
     def list_withheld(self, variables: Mapping[str, str]) -> list[str]:
         """Return the names of the variables that builds do not receive."""
         return sorted(
-            name
-            for name, value in variables.items()
-            if not self.is_passed(name, value)
+            name for name, value in variables.items() if not self.is_passed(name, value)
         )
 
 

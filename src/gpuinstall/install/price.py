@@ -114,11 +114,10 @@ class SizeEstimate(Value):
 
     def describe(self) -> str:
         """Return the sizes with the free space of each file system."""
-        texts = [
-            format_size(self.download_size)
-            if self.download_size
-            else "nothing to download"
-        ]
+        total = format_size(self.download_size) if self.download_size else ""
+        if 0 in self.missing.values():
+            total = f"at least {total}" if total else "unknown size"
+        texts = [total or "nothing to download"]
         for folder, size in self.unpacked.items():
             free = format_size(_measure_free_space(folder))
             texts.append(

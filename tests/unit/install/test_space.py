@@ -53,7 +53,9 @@ def test_missing_wheels_of_a_folder_are_reported(priced, tmp_path, cache):
 
 
 def test_local_files_and_removals_need_no_download(priced, tmp_path):
-    local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
+    wheel = tmp_path / "torch-1-py3-none-any.whl"
+    wheel.touch()
+    local = LockedFile("torch", wheel.as_uri(), "1")
     for sizes in ({local: 1000}, {}):
         price, _ = priced(sizes)
         assert (price.download_size, price.describe()) == (0, "nothing to download")
@@ -67,8 +69,12 @@ def free(tmp_path):
 def test_unknown_size_is_a_warning(priced):
     price, _ = priced({TORCH: 1000})
     listener = Listener()
-    replace(price, missing={TORCH: 1000, NUMPY: 0}).check(listener)
+    partial = replace(price, missing={TORCH: 1000, NUMPY: 0})
+    partial.check(listener)
     assert listener.warnings == ["the sizes of some files are unknown: numpy"]
+    assert partial.describe().startswith("at least 1 kB")
+    unknown = replace(price, missing={NUMPY: 0}, unpacked={})
+    assert unknown.describe() == "unknown size"
 
 
 def test_cached_wheels_need_no_space(priced, cache):

@@ -328,13 +328,9 @@ def list_cpu_warnings(
         kind = "CPU builds" if companions else "a CPU build"
         wanted = " and ".join([f"torch {build.torch}", *companions])
         message = f"no reachable source has {kind} of {wanted}, so {build.name} is selected (3 GB instead of 0.2 GB)"
-        mirror = ("--backend", "cpu", "--torch-index", "https://index.example/whl")
-        tag = build.backend.tag
-        fixes = (
-            make_change(*mirror, note="uses another index"),
-            make_change("--backend", tag, note="locks for a machine with GPUs"),
-        )
-        yield Reason(GPU_BUILD_FOR_CPU, message, fixes=fixes)
+        mirror = ("--torch-index", "https://index.example/whl")
+        change = make_change(*mirror, note="uses another index")
+        yield Reason(GPU_BUILD_FOR_CPU, message, fixes=(change,))
     signs = ", ".join(_find_build_host_signs(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (

@@ -84,18 +84,33 @@ def resolve_relaxed(
             )
             for one in opened
         ]
+    pins = _find_program_pins(opened)
+    attempts = [(opened, *attempt) for attempt in _list_attempts(pins)]
+    if refusals:
+        # Another package may require a torch that is not the nearest one.
+        of_torch = tuple(one for one in causes if one.name == "torch")
+        free = [_allow_any_torch(one) for one in opened]
+        attempts.append((free, frozenset(), (*of_torch, *pins)))
     why = ""
-    for wheels_only, optional in _list_attempts(_find_program_pins(opened)):
+    for variant, wheels_only, optional in attempts:
         # Ignore locked versions, which were selected for another request.
         alternative = Alternative(
             optional_pins=optional, wheels_only=wheels_only, metadata=metadata
         )
-        outcome = _resolve_with_builds(opened, alternative, resolve)
+        outcome = _resolve_with_builds(variant, alternative, resolve)
         if not isinstance(outcome, Conflict):
             return [_explain_relaxation(one, causes, why) for one in outcome]
         why = why or outcome.error.why or outcome.error.message
         refusal = outcome.error
     raise refusal
+
+
+def _allow_any_torch(request: LockRequest) -> LockRequest:
+    requirements = (
+        one.with_specifier("") if one.name == "torch" and not one.url else one
+        for one in request.request.requirements
+    )
+    return request.with_request_changes(requirements=tuple(requirements))
 
 
 def _resolve_with_builds(

@@ -130,8 +130,7 @@ def define_group(name: str) -> tuple[click.Group, Callable[..., Callable[..., An
 
 def make_error_outcome(error: GpuInstallError) -> Outcome:
     """Convert an error to the outcome of a command."""
-    finding = replace(error.finding, fixes=apply_hints(error.fixes))
-    return Outcome(error.data, (), error.exit_code, errors=(finding,))
+    return Outcome(error.data, (), error.exit_code, errors=(error.finding,))
 
 
 def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
@@ -146,7 +145,8 @@ def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
     if outcome.data is not None:
         document["data"] = outcome.data
     document["errors"] = errors = []
-    for finding in outcome.errors:
+    for error in outcome.errors:
+        finding = replace(error, fixes=apply_hints(error.fixes))
         errors.append(
             {
                 "code": finding.code,

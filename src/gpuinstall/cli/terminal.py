@@ -224,7 +224,8 @@ class Terminal(Reporter, Value):
     def fault(self, error: Finding) -> None:
         """Print an error with its cause, evidence, and fix."""
         with suppress(OutputError):
-            self._errors.print_finding(error)
+            hints = apply_hints(error.fixes)
+            self._errors.print_finding(replace(error, fixes=hints))
 
     @contextmanager
     def progress(
@@ -417,8 +418,8 @@ def _keep_options(
     if command is context.command and {*own} - same == {*typed} - same:
         return None
     kept = _IDENTIFYING & accepted
-    if (context.command.name, *path) == ("plan", "lock"):
-        kept = accepted | {""}
+    if context.command.name in {"plan", "check"} and path == ["lock"]:
+        kept = (accepted | {""}) - {"--offline", "--quiet"}
     kept -= {part.name for part in own}
     parts = (part for part in typed if part.name in kept)
     return replace(hint, arguments=(*path, *_join_parts(parts), *words))

@@ -610,7 +610,7 @@ def read_lock_text(path: Path) -> str:
         return read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError(
-            "lock-missing", f"{path} does not exist", hint=make_command("lock")
+            "lock-missing", f"{path} does not exist", hint="Check the path"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")

@@ -421,5 +421,5 @@ def _filter_hashes(
     raise UsageError(
         "hash-not-chosen",
         f"{place}: no file of {name} {package.version} for this machine has the required hash",
-        hint="Remove that hash, and run it again",
+        hint="Remove that hash",
     )

@@ -83,7 +83,10 @@ def _find_conflict(
     """Return a minimal set of limits that no build fits here."""
     conflict = list(limits)
     # Try to drop torch last: if no build has the requested torch, its companions are not the cause.
-    for limit in sorted(conflict, key=lambda limit: limit.package == "torch"):
+    # A reason names the first companion, so the others are dropped before it.
+    order = conflict[::-1]
+    order.sort(key=lambda limit: limit.package == "torch")
+    for limit in order:
         others = [one for one in conflict if one != limit]
         if all(find_cause(obstacles, others) for obstacles in blocked):
             conflict = others

@@ -58,6 +58,11 @@ class Damage(NamedTuple):
                 count = f"{len(self.files)} of {self.total} files {are} {self.kind}"
                 return f"{name} is damaged: {count}: {self.files[0]}"
 
+    def is_named_in(self, text: str) -> bool:
+        """Return whether an error mentions a top-level module of the files."""
+        modules = {file.partition("/")[0].removesuffix(".py") for file in self.files}
+        return any(module in text for module in modules)
+
 
 class InstallTimes(NamedTuple):
     """The times at which a package was written, in nanoseconds."""

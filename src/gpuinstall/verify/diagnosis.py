@@ -23,6 +23,7 @@ from gpuinstall.verify.kernels.programs import create_program_check
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.environments.damage import Damage
     from gpuinstall.verify.interpreter import FoundTorch, Interpreter
     from gpuinstall.verify.kernel_run import KernelReport, KernelRun
     from gpuinstall.verify.verdict import Device
@@ -52,6 +53,8 @@ class Verification(Value):
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     altered: tuple[str, ...] = ()
     """The modified files of torch, searched for only if the import fails."""
+    damaged: tuple[Damage, ...] = ()
+    """The damaged packages, searched for only if a check fails."""
 
     @property
     def torch(self) -> FoundTorch:
@@ -130,14 +133,19 @@ def _diagnose_check(
     verification: Verification,
 ) -> CheckResult:
     message = _format_message(record, report, verification)
+    text = f"{message}\n{record.evidence}"
+    damage = next((one for one in verification.damaged if one.is_named_in(text)), None)
     entry = None
     # If a file is missing, the error mentions the library that needs it, which is not the cause.
-    if not verification.altered and ABSENT not in record.evidence:
-        text = f"{message}\n{record.evidence}"
+    if not (damage or verification.altered or ABSENT in record.evidence):
         entry = _find_cause(record.name, text, target, report, verification)
+    words = {"package": "torch"}
+    if damage:
+        message = damage.message
+        words["package"] = damage.package.name
+        entry = "torch-damaged"
     if record.name == "import" and not entry and not code_told(message):
         entry = "torch-damaged"
-    words = {}
     program = verification.run.program
     if program:
         words["extension"] = canonicalize_name(program)

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.catalog import load_catalog
+from gpuinstall.environments.damage import Damage, find_damage
 from gpuinstall.environments.packages import (
     InstalledPackage,
     compute_record_digest,
@@ -153,6 +154,16 @@ def list_modules(package: InstalledPackage) -> list[str]:
     # A package without a folder is a single module, whose exact name is in the name of the .dist-info folder.
     name, _, _ = package.record.name.partition("-")
     return modules or [name]
+
+
+def find_damaged_packages(torch: str | None) -> tuple[Damage, ...]:
+    """Return the packages with missing or truncated files.
+
+    Args:
+        torch: The file of torch in the same site-packages folder, if installed.
+    """
+    found = find_damage(read_packages([Path(torch).parent.parent])) if torch else ()
+    return tuple(one for one in found if one.kind != "modified")
 
 
 def find_modified_files(torch: str | None, names: Collection[str]) -> Iterator[str]:

@@ -31,7 +31,11 @@ from gpuinstall.verify.diagnosis import (
     diagnose_checks,
     report_wrong_build,
 )
-from gpuinstall.verify.files import find_modified_files, find_program_packages
+from gpuinstall.verify.files import (
+    find_damaged_packages,
+    find_modified_files,
+    find_program_packages,
+)
 from gpuinstall.verify.interpreter import find_interference, inspect_interpreter
 from gpuinstall.verify.kernel_run import (
     INTERPRETING,
@@ -186,9 +190,13 @@ def _check_torch(
         verification.reporter.wait(text)
     counter = count_checks(text, verification.reporter)
     reports = verification.run.run_all(targets, counter)
-    if any(report.architectures is None for report in reports):
-        # The import error does not mention the missing file that caused it.
-        altered = tuple(find_modified_files(verification.torch.torch, {"torch"}))
+    torch = verification.torch.torch
+    if any(one.status == "failed" for report in reports for one in report.records):
+        verification = replace(verification, damaged=find_damaged_packages(torch))
+    is_imported = all(report.architectures is not None for report in reports)
+    if not (is_imported or verification.damaged):
+        # The import error does not mention the modified file that caused it.
+        altered = tuple(find_modified_files(torch, {"torch"}))
         verification = replace(verification, altered=altered)
     devices = []
     for target, report in zip(targets, reports, strict=True):
@@ -322,4 +330,4 @@ def _check_files(verification: Verification) -> Iterator[CheckResult]:
     altered = list(find_modified_files(verification.torch.torch, load_catalog().family))
     if altered:
         message = f"{NOT_AS_INSTALLED}: {join_names(altered)}"
-        yield verification.failed("files", message, "torch-damaged")
+        yield verification.failed("files", message, "torch-damaged", package="torch")

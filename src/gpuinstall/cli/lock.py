@@ -13,7 +13,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import version_key
+from gpuinstall.base.versions import CPU, version_key
 from gpuinstall.catalog import Catalog
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
@@ -73,7 +73,10 @@ class LockGroup(click.Group):
 )
 def lock_command(options: CommandOptions) -> Outcome:
     """Write lock files, or report how they would change."""
-    return change_locks(options, machine=options.read_other_machine())
+    # --target is refused with a GPU, and the CPU build needs no driver.
+    assumes_driver = bool(options.targets) or options.backend == CPU.tag
+    machine = options.read_other_machine(assumes_driver=assumes_driver)
+    return change_locks(options, machine=machine)
 
 
 def change_locks(options: CommandOptions, **settings: Any) -> Outcome:

@@ -130,15 +130,20 @@ def _make_inline_metadata_error(
 
     with options.open_project(is_read_only=True) as project:
         choice = choose(project.machine, Request(), project.catalog).choice
-        tag = (choice.build.backend if choice else CPU).tag
-        url = json.dumps(f"{project.sources.addresses.torch_index}/{tag}")
-    note = f"with these lines in its metadata block, for the {tag} build of torch:"
+        index = project.sources.addresses.torch_index
+    note = ""
+    settings: list[str] = []
+    if choice:
+        tag = choice.build.backend.tag
+        note = f"with these lines in its metadata block, for the {tag} build of torch:"
+        url = json.dumps(f"{index}/{tag}")
+        settings = _SCRIPT_SETTINGS.format(tag=tag, url=url).splitlines()
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",
         hint=(
             Advice("uv", ("run", script, *arguments), note=note),
-            *_SCRIPT_SETTINGS.format(tag=tag, url=url).splitlines(),
+            *settings,
             make_command("run python", script, *arguments, note="in .venv"),
         ),
     )
@@ -259,17 +264,16 @@ def _make_environment_error(
         arguments: The arguments of Python, if the command runs it.
     """
     venv = existing.paths.venv
-    if existing.is_empty and not existing.marker:
+    python = existing.paths.find_interpreter()
+    if not (existing.marker or exists(python)):
         return make_missing_error(venv, arguments)
     hint: Hint = make_command("install", *venv_option(venv))
     message = f"the Python of {venv} is missing"
     if not existing.marker:
         message = f"{venv} is not an environment that gpuinstall created"
-        python = str(existing.paths.find_interpreter())
-        if arguments and exists(python):
-            hint = Advice(python, tuple(arguments), note="its own Python")
-        elif exists(python):
-            hint = f"Use its own Python: {python}"
+        hint = f"Use its own Python: {python}"
+        if arguments:
+            hint = Advice(str(python), tuple(arguments), note="its own Python")
     return UsageError("environment-missing", message, hint=hint)
 
 

@@ -24,6 +24,7 @@ from gpuinstall.base.environment_paths import (
     find_environment_of,
     interpreter,
     packages_folders,
+    unused_venv_option,
     venv_option,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
@@ -36,7 +37,7 @@ from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.trust import is_in_project, trusts_folders
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import is_vacant, read_marker
 from gpuinstall.environments.running import find_foreign_change, try_lock_file
 
 MAX_IDENTITIES = 64
@@ -299,7 +300,10 @@ def make_missing_error(
             note = f"in {changed.venv.name}, which install --into changed"
             python = str(changed.find_interpreter())
             fixes.append(Advice(python, tuple(arguments), note=note))
-        fixes.append(make_command("install", *venv_option(venv), note="creates it"))
+        option, note = venv_option(venv), "creates it"
+        if not is_vacant(venv):
+            option, note = unused_venv_option(venv.parent), "creates another one"
+        fixes.append(make_command("install", *option, note=note))
     if not creates or find_recorded_environments():
         fixes.append(make_command("env", "list", note="lists your environments"))
     message = f"there is no environment at {venv}"

@@ -11,7 +11,7 @@ from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
 
-from gpuinstall.base.advice import Advice, make_command
+from gpuinstall.base.advice import Advice, make_change, make_command
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -498,11 +498,12 @@ def _check_omitted_groups(names: Iterable[str], project: ProjectFile) -> None:
     """Raise UsageError if the project has no group of such a name."""
     for name in names:
         if name not in project.groups:
-            options = [f"--no-group {group}" for group in sorted(project.groups)]
+            groups = [f"--no-group {group}" for group in sorted(project.groups)]
+            known = [f"Use {' or '.join(groups)}"] if groups else []
             raise UsageError(
                 "group-unknown",
                 f"{project.path} has no group named {name}",
-                hint=f"Use {' or '.join(options)}" if options else None,
+                hint=(*known, make_change(without=("--no-group", name))),
             )
 
 

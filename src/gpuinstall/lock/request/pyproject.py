@@ -11,6 +11,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.codec import read
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_count, expand_home, real_path
@@ -377,7 +378,9 @@ def _create_unknown_error(project: ProjectFile, part: Part, where: str) -> Usage
     """Return the error of an unknown extra or group."""
     same = [one for one in project.parts if one.name == part.name]
     options = same or [one for one in project.parts if one.kind == part.kind]
-    hint = f"Use {' or '.join(sorted(map(str, options)))}" if options else None
+    hint: tuple[Hint, ...] = (make_change(without=str(part).split()),)
+    if options:
+        hint = (f"Use {' or '.join(sorted(map(str, options)))}", *hint)
     message = f"{project.path} has no {part.kind} named {part.name}"
     if where:
         message += f", which {where} selects"

@@ -560,8 +560,10 @@ def check_compilation(
     name, lock_request = extension.name, question.lock_request
     refusal = choice.refusal
     if refusal:
-        hint = suggest_request_without(name, lock_request)
-        raise NoBuildError(refusal.code, refusal.message, hint=hint)
+        hints: list[Hint] = [suggest_request_without(name, lock_request)]
+        if lock_request.request.targets and question.plan.status == "cpu":
+            hints.append("Select a target with a GPU, such as --target cu126")
+        raise NoBuildError(refusal.code, refusal.message, hint=tuple(hints))
     known = load_known_builds().get(name)
     if known and not known.compiles:
         return

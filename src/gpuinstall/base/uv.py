@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.files import own_cache_folder, xdg_folder
-from gpuinstall.base.text import has_login, shorten
+from gpuinstall.base.text import has_login, redact, shorten
 from gpuinstall.base.values import Value
 
 _HARMLESS = (
@@ -99,16 +99,22 @@ def _query(words: tuple[str, ...], variables: frozenset[tuple[str, str]]) -> str
 
 
 @cache
-def find_settings_fault(text: str) -> str:
-    """Return why uv refuses the text of a ``uv.toml``, or an empty string."""
+def find_settings_fault(settings: str, project: str) -> str:
+    """Return why uv refuses a table of settings, or an empty string.
+
+    Args:
+        settings: The text of a ``uv.toml``.
+        project: The text of a pyproject.toml with a workspace and keys that only a project has.
+    """
     import tempfile  # slow to import
 
     from gpuinstall.base.process import run
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        (place / "uv.toml").write_text(text, encoding="utf-8")
-        words = [str(uv()), "cache", "dir", "--config-file", "uv.toml"]
+        (place / "uv.toml").write_text(settings, encoding="utf-8")
+        (place / "pyproject.toml").write_text(project, encoding="utf-8")
+        words = [str(uv()), "workspace", "dir", "--config-file", "uv.toml"]
         # uv would expand variables, and print them in its error.
         variables = {"UV_CACHE_DIR": str(place / "cache")}
         if "SYSTEMROOT" in os.environ:  # Windows programs need it
@@ -117,8 +123,10 @@ def find_settings_fault(text: str) -> str:
     if done.ok:
         return ""
     # The reason follows the lines of the file, which begin with a bar.
-    reason = done.err.removeprefix("error: ").rpartition(" | ")[2]
-    return shorten(" ".join(reason.strip(" ^\n").split()))
+    lines, _, reason = done.err.removeprefix("error: ").rpartition(" | ")
+    key = "".join(re.findall(r" \| ([\w-]+) = ", lines)[-1:])
+    reason = shorten(redact(" ".join(reason.strip(" ^\n").split())))
+    return f"{key}: {reason}" if key else reason
 
 
 class _Index(Value):

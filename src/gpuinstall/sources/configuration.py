@@ -128,16 +128,6 @@ _INDEX_OPTIONS = {
 }
 """The keys of uv's ``index`` entry that only uv reads."""
 
-_JUDGED = {
-    "index",
-    "required-version",
-    "exclude-newer",
-    "fork-strategy",
-    "prerelease",
-    "resolution",
-}
-"""The keys of a pyproject.toml with values that uv must accept."""
-
 _UV_FILE = Path("uv", "uv.toml")
 MASKED = "tool.uv."
 """The prefix of the keys in a pyproject.toml that a uv.toml replaces."""
@@ -244,9 +234,7 @@ def read_uv_configuration(folder: Path, sourcing: Sourcing) -> _Settings:
     tables = [] if is_replaced else [*read_project_tables(folder)]
     # In a workspace, the root takes precedence.
     for file, table in reversed(tables):
-        # For other keys of a pyproject.toml, uv's commands only print a warning.
-        judged = _JUDGED if file.name == PROJECT else table
-        yield from _parse_judged_settings(table, judged, file)
+        yield from _parse_judged_settings(table, table, file)
     for file, table in _read_user_tables():
         # The user may have a newer uv with further keys.
         judged = {key for key in table if find_list(key) is not KeyList.UNKNOWN}
@@ -310,12 +298,17 @@ def _parse_judged_settings(
         # Unlike uv's errors, these contain no logins in any spelling.
         settings = parse_uv_settings(table, file)
         kept = {key: table[key] for key in table if key in judged}
-        if kept:
+        project = dict[str, Any]()
+        if file.name == PROJECT:
+            kept, project = _split_project_table(kept)
+        if kept or project:
             import tomli_w  # slow to import, and few folders have settings
 
             from gpuinstall.base.uv import find_settings_fault
 
-            fault = find_settings_fault(tomli_w.dumps(kept))
+            # This is a root, so that uv reads no other project.
+            document = {"tool": {"uv": {**project, "workspace": {}}}}
+            fault = find_settings_fault(tomli_w.dumps(kept), tomli_w.dumps(document))
             if fault:
                 raise UsageError(
                     "malformed-configuration",
@@ -323,6 +316,26 @@ def _parse_judged_settings(
                     hint=f"Change {file}",
                 )
     return settings
+
+
+def _split_project_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the settings of a pyproject.toml to judge, and its project keys.
+
+    For other keys of a pyproject.toml, uv's commands only print a warning.
+    """
+    lists = {key: find_list(key) for key in table.keys() - {"sources"}}
+    settings = {
+        key: table[key]
+        for key, one in lists.items()
+        if one in {KeyList.ADDRESSES, KeyList.PASSED} or key == "required-version"
+    }
+    project = {
+        key: table[key]
+        for key, one in lists.items()
+        # uv reads no other key of an unmanaged project.
+        if one is KeyList.REQUEST and (key, table[key]) != ("managed", False)
+    }
+    return settings, project
 
 
 def _mark_own(setting: SourceSetting | UvSetting) -> SourceSetting | UvSetting:

@@ -19,7 +19,6 @@ from typing import Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json
-from gpuinstall.base.location import locate_requirement
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -228,7 +227,7 @@ class UvSettings(Value):
         """The passed keys with their values, also for the torch family.
 
         The keys are merged as uv merges its files, but a folder can only tighten the
-        user's settings. Paths are absolute.
+        user's settings.
         """
         passed = [one for one in self.settings if one.list is KeyList.PASSED]
         merged = _merge(passed)
@@ -432,7 +431,7 @@ def _find_names(passed: Mapping[str, Any], key: str) -> frozenset[str]:
 def _merge(settings: Iterable[UvSetting]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for setting in settings:
-        value = _locate(setting)
+        value = setting.value
         merged[setting.key] = _combine(merged.get(setting.key, value), value)
     return merged
 
@@ -448,26 +447,6 @@ def _combine(first: Any, second: Any) -> Any:
         }
         return {**second, **first, **shared}
     return first
-
-
-def _locate(setting: UvSetting) -> Any:
-    """Return the value of a setting with absolute paths."""
-    folder = setting.file.absolute().parent
-    texts = {}
-    for text in _find_requirements(setting.key, setting.value):
-        requirement = parse_requirement(text)
-        if requirement.path and requirement.has_name:
-            texts[text] = locate_requirement(requirement, folder).text
-    return _replace_texts(setting.value, texts)
-
-
-def _replace_texts(value: Any, texts: Mapping[str, str]) -> Any:
-    """Replace requirements in a value by other requirements."""
-    if isinstance(value, list):
-        return [_replace_texts(one, texts) for one in value]
-    if isinstance(value, dict):
-        return {name: _replace_texts(one, texts) for name, one in value.items()}
-    return texts.get(value, value) if isinstance(value, str) else value
 
 
 def _merge_dates(own: Mapping[str, Any], folder: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,4 +141,5 @@ def test_resolution_reads_only_its_own_settings(folder):
     done = run_uv(folder, [*command, "requirements.in"], uv.environment(os.environ, {}))
 
     assert done.ok, done.err
-    assert uv.find_settings_fault('index-url = "https://index.example/"') == ""
+    setting = 'index-url = "https://index.example/"'
+    assert uv.find_settings_fault(setting, "[project]\nname = 'a'\nversion = '1'") == ""

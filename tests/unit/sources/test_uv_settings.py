@@ -126,6 +126,14 @@ PROJECT_TABLES = (
     '[[tool.uv.index]]\nexplicit = true\nurl = "https://h.example/simple"',
     "speed = 1",
     'default-index = "https://h.example/simple"',
+    'conflicts = [[{ extra = "a" }]]',
+    'managed = "x"',
+    'required-environments = ["!!"]',
+    'override-dependencies = ["a @ ./a.whl"]',
+    'link-mode = "bad"',
+    'cache-keys = [{ env = "A" }]',
+    'workspace = { members = ["a/*"] }',
+    'index-strategy = "unsafe-best-match"',
 )
 
 
@@ -141,6 +149,17 @@ def test_pyproject_has_the_verdict_of_uv_lock(tmp_path, text):
     file.write_text(project + file.read_text("utf-8"), "utf-8")
     answer = run([uv.uv(), "lock", "--offline"], cwd=tmp_path)
     assert is_refused is not answer.ok
+
+
+def test_fault_names_the_file_and_the_key(tmp_path):
+    place = tmp_path / "pyproject.toml"
+    for key, text in {
+        "conflicts": 'conflicts = [[{ extra = "a" }]]',
+        "resolution": 'pip = { resolution = "bad" }',
+    }.items():
+        with pytest.raises(UsageError) as caught:
+            read_project(tmp_path, text)
+        assert f"refuses {place}: {key}: " in caught.value.message
 
 
 COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
@@ -365,13 +384,6 @@ def test_lock_records_passed_keys_of_the_folder(read):
         'config-settings {"flags": "ü"}',
         'override-dependencies ["b<2"]',
     )
-
-
-def test_paths_are_relative_to_their_file(tmp_path):
-    sources = read_project(tmp_path, 'override-dependencies = ["a @ ./a.whl"]')
-    place = (tmp_path / "a.whl").as_uri()
-    assert sources.uv.passed == {"override-dependencies": [f"a @ {place}"]}
-    assert "./a.whl" in format_recorded_sources(sources.uv.settings)[0]
 
 
 def test_build_settings_of_the_folder_are_named(read):

@@ -118,7 +118,7 @@ LOCK = {
         {
             "name!": str,
             "version": str,
-            "source": {"type": str, "url": str, "registry": str},
+            "source": dict.fromkeys(("type", "url", "registry", "git"), str),
             "files": [_FILE],
             "wheels": [_FILE],
             "sdist": _FILE,

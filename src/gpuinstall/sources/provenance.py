@@ -53,6 +53,7 @@ class Effect(Enum):
     ADDRESS = "the URL or path of a package if it is required"
     LOCATED = "the URL or path of a required package"
     HASH = "the only allowed files of a package"
+    COMMIT = "the commit of a package in a repository"
     FILE = "a requirements file outside the folder"
     TORCH = "a CPU build is requested, and a CUDA build is preferred"
 
@@ -68,7 +69,7 @@ class Effect(Enum):
 INDEXES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
 """The effects of settings for all packages."""
 
-_RECORDED = {*INDEXES, Effect.PACKAGE_INDEX, Effect.NAME, Effect.HASH}
+_RECORDED = {*INDEXES, Effect.PACKAGE_INDEX, Effect.NAME, Effect.HASH, Effect.COMMIT}
 
 _DECLARED = {Effect.KNOWN_INDEX, Effect.FALLBACK}
 """The effects of sources that only some packages of another tool use."""
@@ -132,7 +133,7 @@ class SourceSetting(Setting):
     marker: str = ""
     """The environment marker of a source. Empty: the source always applies."""
     options: Mapping[str, Any] = {}
-    """Further keys of uv's ``index`` entry, such as ``ignore-error-codes``."""
+    """Further keys of uv's ``index`` entry, or a commit's ``vcs`` table."""
 
     source: PackageSource = _NOWHERE
     """The parsed URL or path, if the value is one."""

@@ -68,6 +68,15 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.HASH: lambda sources: (
         sources.addresses.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
     ),
+    Effect.COMMIT: lambda sources: (
+        sources.addresses.settings[0].options
+        == {
+            "type": "git",
+            "url": INDEX,
+            "commit-id": "0123456789" * 4,
+            "requested-revision": "main",
+        }
+    ),
     Effect.ADDRESS: lambda sources: [*sources.addresses.required_addresses] == ["mine"],
     Effect.LOCATED: lambda sources: (
         "the source of mine" in str(sources.addresses.folder_sources[0])

@@ -10,6 +10,7 @@ from itertools import product
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -28,7 +29,8 @@ from gpuinstall.base.requirement import (
     quote_path,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
-from gpuinstall.base.values import Value
+from gpuinstall.base.text import remove_logins
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     MASKED,
@@ -96,6 +98,9 @@ _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
 TEAM_LOCKS = ("uv.lock", "poetry.lock")
 
+_REFERENCES = ("branch", "tag", "rev")
+"""uv's keys for a reference in a Git repository."""
+
 
 def find_table(document: Table, *names: str) -> Table:
     """Return a nested table by its names, or an empty one if missing."""
@@ -116,7 +121,7 @@ def find_source_location(source: Table) -> str | None:
     if "git" in source:
         repository = source["git"].removeprefix("git+")
         reference = ""
-        for kind in ("branch", "tag", "rev"):
+        for kind in _REFERENCES:
             if kind in source:
                 reference = f"@{source[kind]}"
         return f"git+{repository}{reference}{inside}"
@@ -304,15 +309,23 @@ def _read_workspace(folder: Path) -> _Workspace:
         UsageError: The file of a member cannot be read or is malformed.
         ValueError: A pattern of members leads outside the repository.
     """
+    root, uv, places = _find_workspace(folder)
+    members = {_read_name(root / place, root): root / place for place in places}
+    return _Workspace(root, uv, members)
+
+
+def _find_workspace(folder: Path) -> tuple[Path, Table, Collection[str]]:
+    """Return a workspace's root, uv's table of it, and the projects' paths.
+
+    Without a workspace, the table and the paths are empty.
+    """
     for file, uv in read_project_tables(folder):
         if "workspace" in uv:
             from gpuinstall.sources.workspace import find_workspace_members
 
             root = file.parent
-            places = (".", *find_workspace_members(uv["workspace"], root))
-            members = {_read_name(root / place, root): root / place for place in places}
-            return _Workspace(root, uv, members)
-    return _Workspace(folder, {}, {})
+            return root, uv, (".", *find_workspace_members(uv["workspace"], root))
+    return folder, {}, ()
 
 
 def _read_name(project: Path, root: Path) -> str:
@@ -428,8 +441,11 @@ def read_poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
 
 
 def find_project_lock(folder: Path) -> Path | None:
-    """Return the uv.lock or poetry.lock of a folder, or None."""
-    paths = (folder / name for name in TEAM_LOCKS)
+    """Return the uv.lock of a folder's workspace, its poetry.lock, or None."""
+    root, _, places = _find_workspace(folder)
+    is_member = os.path.relpath(folder, root) in places
+    folders = (root if is_member else folder, folder)
+    paths = (place / name for place, name in zip(folders, TEAM_LOCKS, strict=True))
     return next(filter(Path.is_file, paths), None)
 
 
@@ -478,7 +494,7 @@ def read_project_lock(folder: Path) -> ProjectLock | None:
     if path is None:
         return None
     with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
-        document = parse_toml(read_requirements_text(path, folder))
+        document = parse_toml(read_requirements_text(path, path.parent))
         check_shape(document, LOCK)
         packages = [_parse_package(row, path) for row in document.get("package", ())]
     return ProjectLock(path, packages, _read_optional_groups(folder / PROJECT))
@@ -575,3 +591,13 @@ def _read_package_settings(
         yield setting(Effect.KNOWN_INDEX, "package index", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():
         yield setting(Effect.ADDRESS, "git, url, path of a package", "", package=name)
+    address, _, commit = remove_logins(source.get("git", "")).partition("#")
+    if version and re.fullmatch("[0-9a-f]{40}", commit):
+        repository, _, query = address.partition("?")
+        row = {"type": "git", "url": repository, "commit-id": commit}
+        for kind, reference in parse_qsl(query):
+            if kind in _REFERENCES:
+                row["requested-revision"] = reference
+        key = "commit of a package"
+        pinned = setting(Effect.COMMIT, key, commit, package=f"{name}=={version}")
+        yield replace(pinned, options=row)

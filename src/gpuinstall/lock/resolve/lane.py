@@ -13,7 +13,6 @@ from gpuinstall.base.requirement import (
     Requirement,
     normalize_name,
     parse_specifier,
-    requirement_names,
 )
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
@@ -27,6 +26,7 @@ from gpuinstall.lock.resolve.pages import TorchPages
 from gpuinstall.lock.resolve.question import Question
 from gpuinstall.lock.uv.fetch import read_remote_archive
 from gpuinstall.lock.uv.resolution import check_required_urls
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import check_reported
 from gpuinstall.wheels.inspector import Inspector
@@ -95,7 +95,9 @@ class Lane:
         _ = [*find(limits)]
         nested = tuple(dict.fromkeys(find(requested)))
         by_name = {one.name for one in requested if not one.url}
-        by_name -= requirement_names(nested)
+        # As in uv, the URL of one requirement applies to others of the package.
+        located = sources.addresses.list_settings(Effect.LOCATED)
+        by_name -= {one.package for one in located}
         check_required_urls(dict.fromkeys(by_name, ()), sources.addresses)
         return nested
 

@@ -70,6 +70,7 @@ from gpuinstall.lock.uv.errors import (
 )
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.sources import Sources
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import INDEX_PAGES, Session
 from gpuinstall.sources.sources import check_build, check_reported
 from gpuinstall.sources.uv_settings import BUILD_DEPENDENCIES, METADATA_ROWS
@@ -244,12 +245,16 @@ class ResolverProject(Value):
     @property
     def preferences(self) -> str:
         """The text of a lock with the preferred versions."""
-        packages = []
+        packages: list[dict[str, Any]] = []
         for name, versions in sorted(self.preferred.items()):
             # uv rejects a file with an invalid version, which an old package may have.
             with suppress(InvalidVersion):
                 texts = [str(Version(version)) for version in versions]
                 packages += [{"name": name, "version": text} for text in texts]
+        for one in self.sources.addresses.list_settings(Effect.COMMIT):
+            name, _, version = one.package.partition("==")
+            if version in self.preferred.get(name, ()):
+                packages.append({"name": name, "vcs": one.options})
         document = {"lock-version": "1.0", "created-by": "gpuinstall"}
         return tomli_w.dumps({**document, "packages": packages})
 

@@ -217,3 +217,18 @@ def test_uv_lock_directory_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
     assert find_unknown_index(known.addresses, lambda: None) is None
+
+
+def test_members_use_the_lock_of_their_workspace(tmp_path):
+    tables = '[tool.uv.workspace]\nmembers = ["*"]\nexclude = ["other"]\n'
+    for name, more in {".": tables, "member": "", "other": ""}.items():
+        file = tmp_path / name / "pyproject.toml"
+        file.parent.mkdir(exist_ok=True)
+        text = f"[project]\nname = 'a{name[1:]}'\nversion = '1'\n{more}"
+        file.write_text(text, "utf-8")
+    lock = tmp_path / "uv.lock"
+    lock.touch()
+    (tmp_path / "member" / "uv.lock").touch()
+    assert find_project_lock(tmp_path) == lock
+    assert find_project_lock(tmp_path / "member") == lock
+    assert find_project_lock(tmp_path / "other") is None

@@ -542,7 +542,7 @@ def _read_options(
         settings = [
             *convert_pip_option(option, value, path, line=number, package=package)
         ]
-        silent = {"--require-hashes", "--only-binary", "--no-binary"}
+        silent = {"--only-binary", "--no-binary"}
         if not settings and option not in silent:
             raise ValueError(f"{option} is not an option of a requirements file")
         yield from settings
@@ -579,8 +579,8 @@ def convert_pip_option(
         yield UvSetting("prerelease", "allow", file, line)
     elif option == "--uploaded-prior-to":
         yield UvSetting("exclude-newer", value, file, line)
-    elif option == "--no-index":
-        yield UvSetting("no-index", True, file, line)
+    elif option in {"--no-index", "--require-hashes"}:
+        yield UvSetting(name, True, file, line)
     elif find_list(option) is KeyList.NEVER_PASSED:
         yield UvSetting(option, value, file, line)
 

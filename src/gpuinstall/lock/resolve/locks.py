@@ -81,6 +81,7 @@ from gpuinstall.lock.uv.fetch import find_known_hashes
 from gpuinstall.lock.uv.resolution import (
     Resolution,
     check_indexes,
+    check_required_hashes,
     check_sources,
     find_requested_hashes,
     keep_requested_files,
@@ -125,6 +126,7 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package to upgrade is in no lock.
     """
+    check_required_hashes(requests[0].request.requirements, session.sources)
     _renew_pages(requests[0], session, previous)
     # Ask uv once. Threads that start together would each run uv.
     session.find_default_index()

@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import links_url, parse_source
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import COMMAND_LINE, Requirement
 from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
@@ -41,6 +41,8 @@ from gpuinstall.sources.addresses import Addresses
 from gpuinstall.sources.gate import Entry
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.web import Client, find_index
+
+_URL_HASH = r"[#&]sha256=([0-9a-f]{64})\b"
 
 
 class Resolution(Value):
@@ -347,11 +349,34 @@ def find_requested_hashes(
         if hashes:
             requested[name] = hashes
     for requirement in requirements:
-        sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", requirement.url or "")
+        sha256 = re.search(_URL_HASH, requirement.url or "")
         if sha256:
             known = requested.get(requirement.name, frozenset())
             requested[requirement.name] = known | {sha256[1]}
     return requested
+
+
+def check_required_hashes(
+    requirements: Iterable[Requirement], sources: Sources
+) -> None:
+    """Raise UsageError if ``require-hashes`` rejects a requirement, as in uv.
+
+    uv applies the setting to requirements files and typed requirements.
+    """
+    if not sources.uv.passed.get("require-hashes"):
+        return
+    for one in requirements:
+        if not (one.origin.line or one.origin == COMMAND_LINE):
+            continue
+        is_hashed = one.pinned and one.name in sources.addresses.hashes
+        if not (is_hashed or re.search(_URL_HASH, one.url or "")):
+            place = sources.uv.name_setting("require-hashes")
+            raise UsageError(
+                "source-setting",
+                f"{one} ({one.origin}) has no pinned version with a hash",
+                why=f"{place} requires both",
+                hint=f"Write {one.name}==VERSION --hash=sha256:… into a requirements file",
+            )
 
 
 def keep_requested_files(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gpuinstall.base.advice import make_command
+from gpuinstall.base.advice import make_change, make_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decode_text, is_inside, parse_json
 from gpuinstall.base.machine import PROBE, Machine, make_machine_error
@@ -372,10 +372,14 @@ class CommandOptions:
                 raise UsageError(
                     "machine-twice",
                     "--machine cannot be combined with --gpu, --driver, --os, and --arch",
+                    hint=make_change(without=("--machine", self.machine)),
                 )
             return read_machine_file(self.machine)
         if self.driver and not self.gpu_names:
-            raise UsageError("gpu-missing", "--driver requires --gpu")
+            hint = make_change(
+                note="uses this machine's driver", without=("--driver", self.driver)
+            )
+            raise UsageError("gpu-missing", "--driver requires --gpu", hint=hint)
         if any(words):
             from gpuinstall.machine.options import machine_from_options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuinstall.base.advice import Hint
+from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
@@ -23,9 +23,6 @@ from gpuinstall.plan.values import GpuSupport, Rejected, RejectedBuild
 
 NO_BUILD_EVER = "no-build-ever"
 """Reason code for a GPU that no build in the catalog supports."""
-_LEAVE_OUT = (
-    "Omit --gpus to use all GPUs, or use --backend cpu instead for the CPU build"
-)
 
 
 def find_requested_gpus(
@@ -47,15 +44,20 @@ def find_requested_gpus(
     gpus.sort(key=lambda gpu: gpu.index)
     if names is None:
         return tuple(gpus)
+    typed = ("--gpus", ",".join(map(str, names)))
+    every = make_change(note="uses all GPUs", without=typed)
     if gpus and not names:
         message = "--gpus selects none of this machine's GPUs"
-        raise UsageError("no-such-gpu", message, hint=_LEAVE_OUT)
+        cpu = make_change(
+            "--backend", "cpu", note="selects the CPU build", without=typed
+        )
+        raise UsageError("no-such-gpu", message, hint=(every, cpu))
     requested = set()
     for name in names:
         indices = {gpu.index for gpu in gpus if _has_index_or_uuid(gpu, str(name))}
         if not indices:
             labels = [f"{gpu.index} ({gpu.label})" for gpu in gpus]
-            hint = f"Select from {', '.join(labels)}" if labels else _LEAVE_OUT
+            hint = f"Select from {', '.join(labels)}" if labels else every
             message = f"this machine has no {rules.name} GPU {str(name)!r}"
             raise UsageError("no-such-gpu", message, hint=hint)
         requested |= indices

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.requirement import Requirement
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
+    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.sources.session import Session
 
 _GIVEN = "Sourcing(only_binary=True)"
@@ -469,11 +470,33 @@ def _collect_recorded_settings(
                 folder / lock.name,
                 package=name,
             )
+        yield from _keep_commits(lock, folder)
     if contents.project_lock:
         names = map(split_part, (*contents.files, *settings.files))
         parts = {part for _, part in names if part}
         for package, _ in contents.project_lock.select_packages(parts):
             yield from package.settings
+
+
+def _keep_commits(lock: Lock, folder: Path) -> Iterator[SourceSetting]:
+    """Yield the commits in a lock, which the next lock keeps, as in uv."""
+    for package in lock.pylock.packages:
+        vcs: Any = package.vcs
+        if not vcs:
+            continue
+        address = vcs.url or (folder / vcs.path).as_uri()
+        row = {"type": vcs.type, "url": address, "commit-id": vcs.commit_id}
+        if vcs.requested_revision:
+            row["requested-revision"] = vcs.requested_revision
+        setting = create_setting(
+            Effect.COMMIT,
+            "locked commit",
+            vcs.commit_id,
+            folder / lock.name,
+            package=f"{package.name}=={package.version}",
+        )
+        # A lock does not record its own commits as a setting.
+        yield replace(setting, options=row, is_own=True)
 
 
 def _collect_nested_settings(

@@ -620,8 +620,11 @@ class _Resolver:
     ) -> Finished:
         """Run uv on one requirement, without placeholders."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
+        preferences = self.folder / "pylock.alone.toml"
+        preferences.write_text(self.project.preferences, encoding="utf-8")
+        words = (*words, "alone.in", "--output-file", preferences.name)
         self.project.write_index(self.folder, has_placeholders=False)
-        done = self.run(*words, "alone.in", code=code)
+        done = self.run(*words, code=code)
         self.project.write_index(self.folder, has_placeholders=self.has_placeholders)
         return done
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from gpuinstall.base.machine import Gpu
+from gpuinstall.base.request import Request
 from gpuinstall.base.versions import CPU, find_labeled_backend
 from gpuinstall.catalog.failures.classify import known_of
 from gpuinstall.catalog.failures.table import Failure
@@ -23,6 +24,7 @@ from gpuinstall.machine.vendors import (
     find_vendor,
     load_rules,
 )
+from gpuinstall.plan import choose
 
 _RECENT = Version("2.1")
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
@@ -138,12 +140,16 @@ def find_gpus_without_code(reading: LocalReading) -> list[Gpu]:
 
 
 def gpu_placeholders(reading: LocalReading) -> dict[str, str]:
-    """Return placeholder values if the build supports only some GPUs."""
+    """Return placeholder values for a build and the GPUs that it supports."""
+    words = {}
+    choice = choose(reading.machine, Request(), reading.catalog).choice
+    if choice and choice.build.backend != CPU:
+        words["gpu-build"] = choice.build.backend.tag
     without = find_gpus_without_code(reading)
     others = [gpu for gpu in reading.gpus if gpu not in without]
     if not without or not others:
-        return {}
-    return {
+        return words
+    return words | {
         "gpu-variable": next(iter(reading.rules.variables)),
         "supported-gpus": ",".join(str(gpu.index) for gpu in others),
         "other-gpus": ",".join(str(gpu.index) for gpu in without),

@@ -33,7 +33,7 @@ PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 TOLD = {name for row in load_conditions() for name in row.fills}
 TOLD |= {"package", "probe"}
-TOLD |= {"gpu-variable", "supported-gpus", "other-gpus"}
+TOLD |= {"gpu-build", "gpu-variable", "supported-gpus", "other-gpus"}
 """Values from a text or machine, without which a line is omitted."""
 KEYS = {
     *TOLD,

@@ -13,7 +13,6 @@ from gpuinstall.base.codec import write_object
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_output, write_in_place
-from gpuinstall.base.location import Location
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import join_names
 from gpuinstall.catalog import load_catalog
@@ -32,7 +31,7 @@ from gpuinstall.export.formats import (
     format_requirements_file,
 )
 from gpuinstall.export.needs import MachineNeeds, find_machine_needs
-from gpuinstall.export.pins import find_unhashed_packages, read_lock_backend
+from gpuinstall.export.pins import find_unhashed_packages
 from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.fit import check_lock, find_best_lock
@@ -134,32 +133,15 @@ def _uv(options: CommandOptions) -> Outcome:
     configured = read_config(Path.cwd()).sourcing.torch_index
     index = validate_torch_index(options.sourcing.torch_index or configured)
     tables = format_uv_tables(locks, index)
-    for lock in locks:
+    for lock in locks if index == OFFICIAL else ():
         for file in lock.files:
-            if file.package == "torch" and not file.url.startswith(index):
-                _warn_about_index(lock, file.location, index, options)
+            # Another index may link to files on any server.
+            if file.package == "torch" and not is_on_pytorch_host(file.location):
+                options.terminal.warn(
+                    f"{lock.name} has torch from {file.location.server}, but uv will use {OFFICIAL}; "
+                    "add --torch-index URL, or use export requirements"
+                )
     return _write_export("uv", tables, options.output)
-
-
-def _warn_about_index(
-    lock: Lock, torch: Location, index: str, options: CommandOptions
-) -> None:
-    """Warn if uv cannot install the locked torch from the tables' index."""
-    if is_on_pytorch_host(torch):
-        return
-    # Another index may link to files on any server.
-    if index == OFFICIAL:
-        options.terminal.warn(
-            f"{lock.name} has torch from {torch.server}, but uv will use {OFFICIAL}; "
-            "add --torch-index URL, or use export requirements"
-        )
-    # The locked torch is from another source, so the index may be unreachable.
-    page = f"{index}/{read_lock_backend(lock).tag}/torch/"
-    with options.open_project(folder=Path.home(), is_read_only=True) as project:
-        silence = project.open_session().client.find_silence(page)
-    if silence:
-        text = f"{silence.sentence}; uv sync with these tables requires it"
-        options.terminal.warn(text)
 
 
 @_define_command(

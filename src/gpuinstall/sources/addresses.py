@@ -14,7 +14,6 @@ from gpuinstall.base.location import (
     Location,
     SourceKind,
     links_url,
-    parse_source,
 )
 from gpuinstall.base.requirement import is_url
 from gpuinstall.base.values import Value, replace
@@ -107,11 +106,6 @@ class Addresses(Value):
         return hashes
 
     @property
-    def required_addresses(self) -> dict[str, SourceSetting]:
-        """The direct references in other tools' files, by package."""
-        return {one.package: one for one in self.list_settings(Effect.ADDRESS)}
-
-    @property
     def places(self) -> tuple[str, ...]:
         """The URLs and paths of all configured indexes and find-links."""
         return (
@@ -148,12 +142,6 @@ class Addresses(Value):
         return tuple(
             setting for (_, place), setting in chosen.items() if place not in own
         )
-
-    def folder_source_of(self, address: str) -> SourceSetting | None:
-        """Return the setting with which the folder requires a URL, if any."""
-        location = parse_source(address).location
-        found = (one for one in self.folder_sources if one.source.location == location)
-        return next(found, None)
 
     def find_place(self, host: str) -> str:
         """Return the file and line, variable, or option of a host, or ""."""

@@ -77,7 +77,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
             "requested-revision": "main",
         }
     ),
-    Effect.ADDRESS: lambda sources: [*sources.addresses.required_addresses] == ["mine"],
+    Effect.ADDRESS: lambda sources: sources.addresses.settings[0].package == "mine",
     Effect.LOCATED: lambda sources: (
         "the source of mine" in str(sources.addresses.folder_sources[0])
     ),

@@ -566,12 +566,11 @@ class _Resolver:
             line = _link_path(located, self.folder)
             done = self.run_on_requirement(line, *words, *_ONLY_WHEELS, code=False)
             if needs_build(done.err):
-                setting = self.session.sources.addresses.folder_source_of(
-                    requirement.url or ""
-                )
-                if self.only_wheels and setting:
-                    place = f"{setting.value} in {setting.file}"
-                    raise create_no_wheel_error(place, self.session.sources.uv)
+                location = parse_source(requirement.url or "").location
+                for setting in self.session.sources.addresses.folder_sources:
+                    if self.only_wheels and setting.source.location == location:
+                        place = f"{setting.value} in {setting.file}"
+                        raise create_no_wheel_error(place, self.session.sources.uv)
                 self.announce(located.path or located.text, requirement.name)
                 if requirement.has_name:
                     self.add_torch(located.text, requirement.name)

@@ -152,7 +152,8 @@ def check_required_urls(
         served: The packages from indexes, with the URLs of their files.
         addresses: The sources with the required URLs.
     """
-    for name, setting in sorted(addresses.required_addresses.items()):
+    for setting in addresses.list_settings(Effect.ADDRESS):
+        name = setting.package
         if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",

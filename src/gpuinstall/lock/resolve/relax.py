@@ -89,8 +89,7 @@ def resolve_relaxed(
     if refusals:
         # Another package may require a torch that is not the nearest one.
         of_torch = tuple(one for one in causes if one.name == "torch")
-        free = [_allow_any_torch(one) for one in opened]
-        attempts.append((free, frozenset(), (*of_torch, *pins)))
+        attempts.append((_allow_any_torch(opened), frozenset(), (*of_torch, *pins)))
     why = ""
     for variant, wheels_only, optional in attempts:
         # Ignore locked versions, which were selected for another request.
@@ -105,12 +104,12 @@ def resolve_relaxed(
     raise refusal
 
 
-def _allow_any_torch(request: LockRequest) -> LockRequest:
-    requirements = (
+def _allow_any_torch(requests: Requests) -> list[LockRequest]:
+    requirements = tuple(
         one.with_specifier("") if one.name == "torch" and not one.url else one
-        for one in request.request.requirements
+        for one in requests[0].request.requirements
     )
-    return request.with_request_changes(requirements=tuple(requirements))
+    return [one.with_request_changes(requirements=requirements) for one in requests]
 
 
 def _resolve_with_builds(

@@ -113,12 +113,13 @@ PYPROJECT = {
     },
 }
 _FILE = {"hash": str}
+_LOCKED_SOURCE = "type", "url", "registry", "git", "reference", "resolved_reference"
 LOCK = {
     "package": [
         {
             "name!": str,
             "version": str,
-            "source": dict.fromkeys(("type", "url", "registry", "git"), str),
+            "source": dict.fromkeys(_LOCKED_SOURCE, str),
             "files": [_FILE],
             "wheels": [_FILE],
             "sdist": _FILE,

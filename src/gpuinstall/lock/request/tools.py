@@ -591,13 +591,26 @@ def _read_package_settings(
         yield setting(Effect.KNOWN_INDEX, "package index", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():
         yield setting(Effect.ADDRESS, "git, url, path of a package", "", package=name)
-    address, _, commit = remove_logins(source.get("git", "")).partition("#")
-    if version and re.fullmatch("[0-9a-f]{40}", commit):
-        repository, _, query = address.partition("?")
-        row = {"type": "git", "url": repository, "commit-id": commit}
-        for kind, reference in parse_qsl(query):
-            if kind in _REFERENCES:
-                row["requested-revision"] = reference
+    row = _read_commit(source)
+    if row and version:
+        package = f"{name}=={version}"
         key = "commit of a package"
-        pinned = setting(Effect.COMMIT, key, commit, package=f"{name}=={version}")
+        pinned = setting(Effect.COMMIT, key, row["commit-id"], package=package)
         yield replace(pinned, options=row)
+
+
+def _read_commit(source: Table) -> dict[str, str]:
+    """Return the ``vcs`` table of a source in Git, or an empty one."""
+    address, _, commit = remove_logins(source.get("git", "")).partition("#")
+    repository, _, query = address.partition("?")
+    reference = "".join(text for kind, text in parse_qsl(query) if kind in _REFERENCES)
+    if source.get("type") == "git":
+        repository = remove_logins(source.get("url", ""))
+        commit = source.get("resolved_reference", "")
+        # Poetry writes HEAD for the default branch.
+        reference = source.get("reference", "")
+        reference = "" if reference == "HEAD" else reference
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        return {}
+    row = {"type": "git", "url": repository, "commit-id": commit}
+    return row | ({"requested-revision": reference} if reference else {})

@@ -7,7 +7,7 @@ pinned packages must have wheels, unless no such resolution exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -38,6 +38,8 @@ from gpuinstall.plan.relax import (
 )
 
 Pins = tuple[Requirement, ...]
+Attempt = tuple[Requests, frozenset[str], Pins]
+"""The requests, the packages that are not built, and the optional pins."""
 ResolveAlternative = Callable[[Requests, Alternative], list[Resolution] | Conflict]
 
 PINS_ALONE = 6
@@ -73,10 +75,9 @@ def resolve_relaxed(
         if nearest is None:
             suggest_running_targets(requests, refusal)
             raise refusal
-        causes = dict.fromkeys(nearest.dropped_requirements, "")
-        causes |= {
-            one: refusals[0].reasons[0].message for one in causes if one.name == "torch"
-        }
+        cause = refusals[0].reasons[0].message
+        dropped = nearest.dropped_requirements
+        causes = {one: cause if one.name == "torch" else "" for one in dropped}
         opened = [
             one.with_request_changes(
                 requirements=nearest.request.requirements,
@@ -84,12 +85,10 @@ def resolve_relaxed(
             )
             for one in opened
         ]
-    pins = _find_program_pins(opened)
-    attempts = [(opened, *attempt) for attempt in _list_attempts(pins)]
+    attempts = _list_attempts(opened)
     if refusals:
         # Another package may require a torch that is not the nearest one.
-        of_torch = tuple(one for one in causes if one.name == "torch")
-        attempts.append((_allow_any_torch(opened), frozenset(), (*of_torch, *pins)))
+        attempts.append(_allow_any_torch(opened, causes))
     why = ""
     for variant, wheels_only, optional in attempts:
         # Ignore locked versions, which were selected for another request.
@@ -104,12 +103,15 @@ def resolve_relaxed(
     raise refusal
 
 
-def _allow_any_torch(requests: Requests) -> list[LockRequest]:
+def _allow_any_torch(requests: Requests, changed: Iterable[Requirement]) -> Attempt:
+    """Return an attempt with any torch, in which all pins are optional."""
+    of_torch = (one for one in changed if one.name == "torch")
     requirements = tuple(
         one.with_specifier("") if one.name == "torch" and not one.url else one
         for one in requests[0].request.requirements
     )
-    return [one.with_request_changes(requirements=requirements) for one in requests]
+    free = [one.with_request_changes(requirements=requirements) for one in requests]
+    return free, frozenset(), (*of_torch, *_find_program_pins(requests))
 
 
 def _resolve_with_builds(
@@ -140,15 +142,17 @@ def _find_program_pins(requests: Requests) -> Pins:
     return tuple(one for one in limits if one.name != "torch")
 
 
-def _list_attempts(pins: Pins) -> dict[tuple[frozenset[str], Pins], None]:
-    """Return the packages that are not built, and the pins to drop, in order.
+def _list_attempts(requests: Requests) -> list[Attempt]:
+    """Return the attempts with the nearest torch, in order.
 
     Another version with a wheel is better than building the pinned version.
     """
+    pins = _find_program_pins(requests)
     nothing = frozenset[str]()
     with_wheels = frozenset(pin.name for pin in pins)
     optional = [*((pin,) for pin in reversed(pins[-PINS_ALONE:])), pins]
-    return dict.fromkeys([(nothing, ()), *product((with_wheels, nothing), optional)])
+    order = [(nothing, ()), *product((with_wheels, nothing), optional)]
+    return [(requests, *attempt) for attempt in dict.fromkeys(order)]
 
 
 def _separate_project_requirements(

@@ -376,7 +376,7 @@ def check_required_hashes(
                 "source-setting",
                 f"{one} ({one.origin}) has no pinned version with a hash",
                 why=f"{place} requires both",
-                hint=f"Write {one.name}==VERSION --hash=sha256:… into a requirements file",
+                hint=f"Write {one.name}==VERSION with a hash into a requirements file",
             )
 
 

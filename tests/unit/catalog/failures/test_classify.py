@@ -256,13 +256,16 @@ def test_exhausted_open_files_require_higher_limit():
             "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes.",
             "data loader workers",
         ),
+        ("train.py FAILED exitcode  : -9 (pid: 5)", "data loader workers"),
+        ("Error while deserializing header: HeaderTooLarge", "Download the file again"),
+        ("ValueError: Tokenizer class X does not exist", "--upgrade transformers"),
     ],
 )
-def test_first_step_belongs_to_the_full_memory(text, step):
-    (full,) = lookalikes(text)
-    assert step in str(full.fix[0])
+def test_first_step_belongs_to_the_cause(text, step):
+    (cause,) = lookalikes(text)
+    assert step in str(cause.fix[0])
     # With a small gpu_memory_utilization, most of the memory is free.
-    assert " full" not in full.title or "main memory" in full.title
+    assert " full" not in cause.title or "main memory" in cause.title
 
 
 def test_out_of_memory_fix_excludes_current_process():

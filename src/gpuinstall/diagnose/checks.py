@@ -181,10 +181,11 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
     # torch imports its dependencies.
-    needed = set(family)
-    for name in family:
-        for requirement in packages[name].read_requirements():
-            needed.add(canonicalize_name(requirement.name))
+    needed = family | {
+        canonicalize_name(one.name)
+        for name in family
+        for one in packages[name].read_requirements()
+    }
     for damage in find_damage(evidence.packages):
         package = damage.package
         is_modified = damage.kind == "modified"

@@ -330,20 +330,17 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def merge_failures(
-    findings: Iterable[Finding], failures: Sequence[Finding]
+    findings: Sequence[Finding], failures: Sequence[Finding]
 ) -> list[Finding]:
     """Add failed checks to findings, unless a finding explains the failure."""
-    causes = {failure.id for failure in failures if failure.id}
-    merged = []
-    known = set()
-    for finding in findings:
-        is_cause = finding.where == "environment" and finding.id in causes
-        merged.append(replace(finding, blocking=finding.blocking or is_cause))
-        if is_cause:
-            known.add(finding.id)
-    if any(finding.code in DAMAGE and finding.blocking for finding in merged):
+    own = {one.id for one in findings if one.where == "environment" and one.id}
+    causes = own.intersection(failure.id for failure in failures)
+    merged = [
+        replace(one, blocking=one.blocking or one.id in causes) for one in findings
+    ]
+    if any(one.code in DAMAGE and one.blocking for one in merged):
         return merged
-    return merged + [failure for failure in failures if failure.id not in known]
+    return merged + [one for one in failures if one.id not in causes]
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -71,7 +71,7 @@ def _write_cause(cause: RecognizedCause) -> dict[str, Any]:
 def explain_text(
     text: str,
     reading: LocalReading,
-    placeholders: Mapping[str, str] | None = None,
+    placeholders: Mapping[str, str],
 ) -> Explanation:
     """Find the causes of an error message, and check them on this machine.
 
@@ -92,7 +92,7 @@ def explain_text(
         left = matches = find_matches(load_failures(), conditions)
         if not is_elsewhere:
             left, facts = compare(matches, reading)
-    words = dict(placeholders or {})
+    words = dict(placeholders)
     causes = rank(left)
     if causes:
         words |= library_placeholders(causes[0], conditions, words)

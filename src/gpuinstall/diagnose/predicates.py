@@ -147,13 +147,13 @@ def gpu_placeholders(reading: LocalReading) -> dict[str, str]:
         words["gpu-build"] = choice.build.backend.tag
     without = find_gpus_without_code(reading)
     others = [gpu for gpu in reading.gpus if gpu not in without]
-    if not without or not others:
-        return words
-    return words | {
-        "gpu-variable": next(iter(reading.rules.variables)),
-        "supported-gpus": ",".join(str(gpu.index) for gpu in others),
-        "other-gpus": ",".join(str(gpu.index) for gpu in without),
-    }
+    if without and others:
+        words |= {
+            "gpu-variable": next(iter(reading.rules.variables)),
+            "supported-gpus": ",".join(str(gpu.index) for gpu in others),
+            "other-gpus": ",".join(str(gpu.index) for gpu in without),
+        }
+    return words
 
 
 def code(reading: LocalReading) -> FoundCauses:

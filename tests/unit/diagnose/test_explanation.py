@@ -82,7 +82,7 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
     ],
 )
 def test_reported_causes_depend_on_gpu_and_torch(text, reading, causes, refuted):
-    explanation = explain_text(text, reading)
+    explanation = explain_text(text, reading, {})
     assert [cause.id for cause in explanation.causes] == causes
     assert [one.id for one in explanation.refuted] == refuted
 
@@ -113,7 +113,7 @@ UNKNOWN_ERROR = (
 )
 def test_finding_of_this_machine_decides_cause_and_fix(text, entry, code):
     finding = Finding(code, "found", entry, fixes=("the machine's fix",))
-    explanation = explain_text(text, read("A100", problems=(finding,)))
+    explanation = explain_text(text, read("A100", problems=(finding,)), {})
 
     assert [cause.id for cause in explanation.causes] == [entry]
     assert explanation.causes[0].fix == ("the machine's fix",)
@@ -122,7 +122,7 @@ def test_finding_of_this_machine_decides_cause_and_fix(text, entry, code):
 
 def test_note_about_this_machine_decides_no_cause():
     note = Finding("lost-gpu-stops-cuda", "found", "F08", blocking=False)
-    explanation = explain_text(NO_GPUS, read("A100", problems=(note,)))
+    explanation = explain_text(NO_GPUS, read("A100", problems=(note,)), {})
 
     assert [cause.id for cause in explanation.causes] == ["F15"]
 
@@ -133,7 +133,7 @@ def test_refuted_cause_mentions_torch_and_the_gpu():
         "the installed torch 2.13.0+cu130 has code for this RTX 5090: "
         "the error comes from an extension or from another environment"
     )
-    (fact,) = explain_text(NO_KERNEL, reading).to_dict()["machine"]
+    (fact,) = explain_text(NO_KERNEL, reading, {}).to_dict()["machine"]
     assert fact == {"fact": expected, "confirms": [], "refutes": ["F37", "F38"]}
 
 
@@ -154,7 +154,7 @@ def test_machine_facts_do_not_confirm_wrong_causes(facts):
     reading = read("RTX 4090", **{"torch": "2.9.1+cu128", **facts})
     wrong = []
     for answer in answers()[::6]:
-        causes = explain_text(answer.text, reading).causes
+        causes = explain_text(answer.text, reading, {}).causes
         is_certain = causes and causes[0].certainty == "certain"
         is_new = is_certain and not answer.is_certain
         if is_new and causes[0].id not in answer.right:
@@ -177,7 +177,7 @@ ARC = Gpu(1, "Intel Arc A770", vendor="intel", architecture="acm-g10")
 )
 def test_fix_selects_the_gpus_that_the_build_supports(gpus, torch, supported, others):
     text = f"{NO_KERNEL} on cuda:1"
-    first, *_ = explain_text(text, read(*gpus, torch=torch)).causes
+    first, *_ = explain_text(text, read(*gpus, torch=torch), {}).causes
 
     assert first.id == "F40"
     fix = "\n".join(map(str, first.fix))

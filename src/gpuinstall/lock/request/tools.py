@@ -267,7 +267,7 @@ def find_uv_sources(
                 location,
                 indexes.get(row.get("index"), ""),
                 row.get("marker", ""),
-                is_member or bool(row.get("editable")),
+                bool(row.get("editable", is_member)),
                 row.get("package") is False,
             )
 

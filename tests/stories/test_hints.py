@@ -88,6 +88,8 @@ def find_faults(typed, hint):
     if is_same or (is_for_others and command in {"lock", "plan"}):
         # A new environment needs no --into.
         changed = {"--target", *(["--into"] if "another folder" in hint else [])}
+        # Only one of the two describes the machine, and --driver requires --gpu.
+        changed.add("--machine" if "--gpu" in before else "--driver")
         lost = before & IDENTIFYING - after - changed
         if lost:
             yield f"it omits {lost}"

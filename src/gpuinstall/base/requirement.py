@@ -660,9 +660,11 @@ def _parse_standard(standard: str, text: str) -> Requirement:
         parsed = parse_standard_requirement(standard)
     except (ValueError, RecursionError) as error:
         malformed = _malformed(text, "requirement", error)
-        single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text)
+        single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([<>]?)([\w.+*!-]+)", text)
         if single:
-            malformed.fixes = (f"Write {single[1]}=={single[2]} instead of {text}",)
+            sign = f"{single[2] or '='}="
+            fix = f"Write {single[1]}{sign}{single[3]} instead of {text}"
+            malformed.fixes = (fix,)
         raise malformed from None
     return Requirement(
         normalize_name(parsed.name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuinstall.base.advice import Hint, make_change, make_command
+from gpuinstall.base.advice import Hint, make_change
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
@@ -302,8 +302,7 @@ def list_gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     yield from context.rules.list_warnings(build, context.gpus)
     if build.lists_no_code:
         message = f"{build.name} does not list its GPU code"
-        verify = (make_command("verify"),)
-        yield Reason("architectures-unknown", message, fixes=verify)
+        yield Reason("architectures-unknown", message)
     packages = " and ".join(context.companions.list_cpu_builds(build))
     if packages:
         no_code = f"{packages} for {build.os} {build.arch} have no GPU code for this backend: they are CPU builds"
@@ -328,9 +327,8 @@ def list_cpu_warnings(
         kind = "CPU builds" if companions else "a CPU build"
         wanted = " and ".join([f"torch {build.torch}", *companions])
         message = f"no reachable source has {kind} of {wanted}, so {build.name} is selected (3 GB instead of 0.2 GB)"
-        mirror = ("--torch-index", "https://index.example/whl")
-        change = make_change(*mirror, note="uses another index")
-        yield Reason(GPU_BUILD_FOR_CPU, message, fixes=(change,))
+        fix = "Select another index with --torch-index"
+        yield Reason(GPU_BUILD_FOR_CPU, message, fixes=(fix,))
     signs = ", ".join(_find_build_host_signs(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (

@@ -40,7 +40,7 @@ from gpuinstall.plan.values import Rejected
 
 _MIRROR = (
     "Try again when its index is reachable",
-    make_change("--torch-index", "https://index.example/whl", note="uses a mirror"),
+    "Select a mirror with --torch-index",
 )
 
 

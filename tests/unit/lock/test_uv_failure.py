@@ -160,7 +160,7 @@ def test_pytorch_package_missing_from_index_has_hint():
     )
     error = resolving(said, {"torchtriton", "torchdata"})
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
-    assert error.hint.startswith("Request torchtriton too,")
+    assert "torchtriton" in str(error.hint)
     assert resolving(said, {"torchdata"}).code == "requirements-conflict"
 
 

@@ -474,7 +474,7 @@ def _create_unlisted_error(package: str, cause: str) -> GpuInstallError:
             FAMILY_UNLISTED,
             f"{package} is a PyTorch package, but no source of PyTorch packages has a wheel for this target",
             why=cause,
-            hint=f"Request {package} too, to install it from the default index",
+            hint=make_change(package, note="installs it from the default index"),
         )
     # Suggesting another index would be unsafe: anyone can register the name there.
     return InstallationError(

@@ -166,14 +166,21 @@ class NvidiaRules(Rules):
             return None
         generation = self._tables.generation(chip)
         last = generation.last_branch if generation else None
+        chips = [chip, *_find_chips(self.machine.gpus)]
+        conflict = self._describe_unsupported_gpus(chips)
+        # Another driver would be for this GPU, but not for one that works.
+        working = filter(self.is_ever_supported, self.machine.gpus)
+        is_harmful = bool(conflict) and any(
+            map(self._supports, _find_chips([*working]))
+        )
         if generation and last is not None and branch > last:
             libcuda = self._driver.libcuda
             fix = f"Remove {libcuda}" if libcuda else f"Install driver {last}"
             return Finding(
                 "driver-dropped-gpu",
-                f"{self.driver} no longer supports {generation.name} GPUs such as {gpu.label};"
-                f" the last branch with support is {last}",
-                fixes=(fix,),
+                f"{self.driver} no longer supports {generation.name} GPUs such as {gpu.label}"
+                + (conflict or f"; the last branch with support is {last}"),
+                fixes=() if is_harmful else (fix,),
             )
         first = self._find_first_driver(chip)
         if first is None or self._is_at_least(first):
@@ -186,13 +193,20 @@ class NvidiaRules(Rules):
         if after:
             floor = f"a driver newer than {after}"
             newer = "the latest version"
-        chips = [other.compute_capability for other in self.machine.gpus]
-        floor += self._describe_unsupported_gpus([chip, *filter(None, chips)])
+        update = self._format_update(newer, [chip])
         return Finding(
             "driver-older-than-gpu",
-            f"{self.driver} does not support {gpu.label}, which requires {floor}",
-            fixes=(self._format_update(newer, [chip]),),
+            f"{self.driver} does not support {gpu.label}, which requires {floor}{conflict}",
+            fixes=() if is_harmful else (update,),
         )
+
+    def _supports(self, chip: ComputeCapability) -> bool:
+        """Return whether the driver supports a chip."""
+        generation = self._tables.generation(chip)
+        last = generation.last_branch if generation else None
+        first = self._find_first_driver(chip)
+        is_ended = last is not None and (self._branch or 0) > last
+        return not is_ended and (first is None or self._is_at_least(first))
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Rank GPUs by their compute capability."""

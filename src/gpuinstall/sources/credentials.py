@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -14,10 +14,10 @@ from gpuinstall.base.values import Value, replace
 
 
 class Credentials(Value):
-    """Logins by server, the CA bundle, and the user's local settings of uv."""
+    """Logins, the CA bundle, and the user's local settings of uv."""
 
     logins: Mapping[str, str] = {}
-    """``user:password`` by scheme, host, and port."""
+    """``user:password`` by URL. The last one has the highest precedence."""
 
     certificates: str | None = None
     """The path of the user's CA bundle, or of its folders, if any."""
@@ -43,11 +43,23 @@ class Credentials(Value):
             raise malformed_url_error(
                 address, "its user name or password has invalid characters"
             )
-        return replace(self, logins={url_server(address): plain, **self.logins})
+        # The files of an index usually have another path than its pages.
+        place = address.removeprefix("git+").rstrip("/").removesuffix("/simple")
+        return replace(self, logins={place: plain, **self.logins})
+
+    @property
+    def by_prefix(self) -> dict[str, str]:
+        """The login of each server, and of URLs with another one."""
+        found = dict[str, str]()
+        for address, login in reversed([*self.logins.items()]):
+            if found.setdefault(url_server(address), login) != login:
+                found[address] = login
+        return found
 
     def find(self, address: str) -> str | None:
-        """Return the stored login of a URL's server, if any."""
-        return self.logins.get(url_server(address))
+        """Return the login of a URL, or of its server, if any."""
+        prefixes = self.by_prefix
+        return prefixes.get(find_prefix(address, prefixes) or "")
 
     def has(self, address: str) -> bool:
         """Return whether settings or a netrc file have a login for a URL."""
@@ -56,13 +68,23 @@ class Credentials(Value):
         return bool(self.find(address) or get_netrc_auth(address))
 
     def insert(self, address: str) -> str:
-        """Return a URL with the stored login of its server."""
+        """Return a URL with its stored login."""
         login = self.find(address)
         if login is None:
             return address
         parts = urlsplit(address)
         netloc = f"{quote(login, safe=':')}@{parts.netloc}"
         return parts._replace(netloc=netloc).geturl()
+
+    def insert_own(self, address: str) -> str:
+        """Return a URL with its login if its server has several."""
+        return self.insert(address) if url_server(address) in self.shared else address
+
+    @property
+    def shared(self) -> set[str]:
+        """The servers that have several logins."""
+        prefixes = self.by_prefix
+        return {url_server(one) for one in prefixes if one != url_server(one)}
 
     def uv_variables(self, default_index: str | None) -> dict[str, str]:
         """Return uv's variables for the default index and the certificates.
@@ -80,16 +102,28 @@ class Credentials(Value):
         return variables
 
     def uv_indexes(self) -> list[dict[str, Any]]:
-        """Return uv index entries that pass the login of each server to uv.
+        """Return uv index entries that pass the logins to uv.
 
         uv requests no packages from explicit indexes, and sends a login only to the same
         port.
         """
-        servers = [server for server in self.logins if server.startswith("http")]
+        # With the login of the whole server, uv would use no other one.
+        places = dict.fromkeys(
+            address if url_server(address) in self.shared else url_server(address)
+            for address in self.logins
+            if address.startswith("http")
+        )
         return [
-            {"name": f"login-{number}", "url": self.insert(server), "explicit": True}
-            for number, server in enumerate(servers)
+            {"name": f"login-{number}", "url": self.insert(place), "explicit": True}
+            for number, place in enumerate(places)
         ]
+
+
+def find_prefix(address: str, prefixes: Iterable[str]) -> str | None:
+    """Return the longest prefix of a URL, at the end of a part of its path."""
+    plain = f"{address.removeprefix('git+')}/"
+    found = [prefix for prefix in prefixes if plain.startswith(f"{prefix}/")]
+    return max(found, key=len, default=None)
 
 
 def url_server(address: str) -> str:

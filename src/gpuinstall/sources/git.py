@@ -20,7 +20,7 @@ from gpuinstall.base.files import open_atomically, write_atomically
 from gpuinstall.base.location import Location
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.shell import quote_literal
-from gpuinstall.sources.credentials import Credentials, url_server
+from gpuinstall.sources.credentials import Credentials, find_prefix
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.sources import Sources
 
@@ -107,14 +107,16 @@ def _list_logins(sources: Sources) -> Iterator[tuple[str, str]]:
         login = sources.credentials.find(address)
         if not login or not address.startswith("git+http"):
             continue
-        server = f"{url_server(address)}/"
+        prefix = f"{find_prefix(address, sources.credentials.by_prefix)}/"
         if ":" in login:
             from base64 import b64encode
 
             basic = b64encode(login.encode()).decode()
-            yield f"http.{server}.extraHeader", f"Authorization: Basic {basic}"
+            # The empty value removes the header of the whole server.
+            yield f"http.{prefix}.extraHeader", ""
+            yield f"http.{prefix}.extraHeader", f"Authorization: Basic {basic}"
         else:
-            yield _replace_prefix(server, sources.credentials)
+            yield _replace_prefix(prefix, sources.credentials)
 
 
 def _replace_prefix(prefix: str, credentials: Credentials) -> tuple[str, str]:

@@ -189,7 +189,7 @@ def _create_client(sources: Sources, *, offline: bool) -> Client:
     environ = {**credentials.variables, **os.environ}
     return Client(
         credentials.certificates,
-        logins=credentials.logins,
+        logins=credentials.by_prefix,
         offline=offline,
         proxies=credentials.variables,
         insecure_hosts=environ.get("UV_INSECURE_HOST", "").split(),
@@ -226,7 +226,7 @@ def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credential
     addresses = sources.addresses.places + sources.addresses.list_addresses(
         Effect.LOCATED
     )
-    logins = {**sources.credentials.logins}
+    logins = sources.credentials.by_prefix
     asked = [
         one.value
         for one in sources.addresses.settings
@@ -236,7 +236,7 @@ def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credential
         login = logins.get(server, "")
         if ":" in login:
             continue
-        own = [address for address in addresses if url_server(address) == server]
+        own = [one for one in addresses if server in {one, url_server(one)}]
         for service in (*own, urlsplit(server).netloc):
             command = ["keyring", "get", service]
             command += [login] if login else ["--mode", "creds"]
@@ -247,4 +247,6 @@ def _query_keyring(sources: Sources, variables: Mapping[str, str]) -> Credential
                     [login, found] if login else found.split("\n")
                 )
                 break
-    return replace(sources.credentials, logins=logins)
+    # The login of a server precedes the other ones of its URLs.
+    ordered = dict(reversed([*logins.items()]))
+    return replace(sources.credentials, logins=ordered)

@@ -24,6 +24,7 @@ from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
 from gpuinstall.base.values import Struct, Value, field
 from gpuinstall.base.version import __version__
+from gpuinstall.sources.credentials import find_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -121,7 +122,7 @@ class Client(Struct, dict=True, eq=False):
     None: certifi's certificates, and the system's store.
     """
     logins: Mapping[str, str] = {}
-    """``user:password`` by scheme, host, and port. URLs contain no logins."""
+    """``user:password`` by prefix of URLs, which contain no logins."""
     offline: bool = False
     """Whether to use only the cache."""
     proxies: Mapping[str, str] = {}
@@ -335,7 +336,6 @@ class Client(Struct, dict=True, eq=False):
     ) -> Response:
         parts = urlsplit(url)
         host = parts.netloc
-        server = f"{parts.scheme}://{host}"
         if self.offline:
             raise self._failures.setdefault(
                 host, UnreachableError(host, OFFLINE, OFFLINE_HINT)
@@ -346,8 +346,8 @@ class Client(Struct, dict=True, eq=False):
         )
         if not login:
             auth = _omit_credentials
-        elif server in self.logins:
-            user, _, password = self.logins[server].partition(":")
+        elif prefix := find_prefix(url, self.logins):
+            user, _, password = self.logins[prefix].partition(":")
             auth = (user, password)
         is_verified = {host, parts.hostname}.isdisjoint(self.insecure_hosts)
         send = partial(

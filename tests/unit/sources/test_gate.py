@@ -87,12 +87,12 @@ def test_credentials_are_removed_from_requirement_urls(tmp_path, text):
     assert parse_requirement(text).text == plain
     assert "cret" not in repr(listed.lines)
     assert "cret" not in repr(sources)
-    assert next(iter(sources.credentials.logins.values()), None) == login
+    assert next(iter(sources.credentials.by_prefix.values()), None) == login
 
 
 def own_logins(text):
     typed = Settings(request=Request((text,))).typed_requirements
-    return Sources().add_settings(typed.settings).credentials.logins
+    return Sources().add_settings(typed.settings).credentials.by_prefix
 
 
 @pytest.mark.parametrize(

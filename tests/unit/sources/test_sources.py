@@ -11,6 +11,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.sources.addresses import make_export_commands
+from gpuinstall.sources.credentials import Credentials
 from gpuinstall.sources.session import open_session
 from gpuinstall.sources.sources import (
     report_folder_sources,
@@ -63,7 +64,7 @@ def lines_of(sources):
         *(f"{place} links" for place in links),
         *(
             f"{login} at {server.partition('://')[2]}"
-            for server, login in sources.credentials.logins.items()
+            for server, login in reversed([*sources.credentials.by_prefix.items()])
         ),
     ]
 
@@ -147,7 +148,7 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
     )
     environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
     sources = read()
-    assert sources.credentials.logins == {
+    assert sources.credentials.by_prefix == {
         "https://corp.example": "me:secret",
         "https://other.example": "you:pw",
     }
@@ -201,7 +202,7 @@ def test_credentials_are_passed_only_in_uv_environment(environ, tmp_path):
         ]
         == environ["UV_DEFAULT_INDEX"]
     )
-    assert sources.credentials.logins == {
+    assert sources.credentials.by_prefix == {
         "https://torch.example:8443": "token:t0p",
         "https://index.example": "me:s@cret",
     }
@@ -242,7 +243,7 @@ def test_keyring_is_asked_for_an_authenticated_index(environ, tmp_path):
     sources = read_sources(None, environ, tmp_path)
 
     with only_variables(environ), open_session(sources, Reporter()) as session:
-        assert session.sources.credentials.logins == {
+        assert session.sources.credentials.by_prefix == {
             "https://index.example": "me:s3cret"
         }
 
@@ -388,10 +389,28 @@ def test_credentials_with_invalid_characters_are_rejected(read, user, tmp_path):
     assert user not in caught.value.message
 
 
+def test_second_login_of_a_server_is_bound_to_its_path():
+    credentials = Credentials()
+    for path in ("a/simple", "b/simple"):
+        address = f"https://corp.example/{path}"
+        credentials = credentials.add(address, f"{path[0]}:secret")
+    found = {
+        path: credentials.find(f"https://corp.example/{path}")
+        for path in ("a/simple/x/", "b/simple/x/", "b/x.whl", "b2/x/", "x.whl")
+    }
+    b, a = "b:secret", "a:secret"
+    assert [*found.values()] == [a, b, b, a, a]
+    assert credentials.find("https://corp.example.org/b/simple/") is None
+    assert [row["url"] for row in credentials.uv_indexes()] == [
+        "https://b:secret@corp.example/b",
+        "https://a:secret@corp.example/a",
+    ]
+
+
 def test_logins_are_bound_to_scheme_host_and_port(environ, tmp_path):
     environ["UV_INDEX"] = "https://me:s3cret@corp.example:8443/simple"
     sources = read_sources(None, environ, tmp_path)
-    assert sources.credentials.logins == {"https://corp.example:8443": "me:s3cret"}
+    assert sources.credentials.by_prefix == {"https://corp.example:8443": "me:s3cret"}
     assert sources.credentials.uv_indexes() == [
         {
             "name": "login-0",

@@ -188,7 +188,13 @@ class ResolverProject(Value):
     ) -> dict[str, Any]:
         """Return uv's settings for indexes, static metadata, and sources."""
         settings = self.sources.uv.resolver_keys | self.sources.addresses.uv_rows
-        settings["index"] += self.sources.credentials.uv_indexes()
+        credentials = self.sources.credentials
+        # uv gets the login of a server once, and another one with its URL.
+        with_login = credentials.insert_own
+        for row in settings["index"]:
+            row["url"] = with_login(row["url"])
+        settings["find-links"] = [*map(with_login, settings["find-links"])]
+        settings["index"] += credentials.uv_indexes()
         if default_index:
             options = self.sources.addresses.find_options(default_index)
             row = {"url": default_index, "default": True, **options}

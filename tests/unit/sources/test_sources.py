@@ -389,7 +389,7 @@ def test_credentials_with_invalid_characters_are_rejected(read, user, tmp_path):
     assert user not in caught.value.message
 
 
-def test_second_login_of_a_server_is_bound_to_its_path():
+def test_second_login_is_bound_to_its_path():
     credentials = Credentials()
     for path in ("a/simple", "b/simple"):
         address = f"https://corp.example/{path}"

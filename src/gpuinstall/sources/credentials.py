@@ -49,12 +49,12 @@ class Credentials(Value):
 
     @property
     def by_prefix(self) -> dict[str, str]:
-        """The login of each server, and of URLs with another one."""
-        found = dict[str, str]()
-        for address, login in reversed([*self.logins.items()]):
-            if found.setdefault(url_server(address), login) != login:
-                found[address] = login
-        return found
+        """The login of each server, and of its URLs if it has several."""
+        places = [(url_server(one), one) for one in self.logins]
+        first = {server: self.logins[one] for server, one in places}
+        shared = {server for server, one in places if self.logins[one] != first[server]}
+        own = {one: self.logins[one] for server, one in places if server in shared}
+        return first | own
 
     def find(self, address: str) -> str | None:
         """Return the login of a URL, or of its server, if any."""

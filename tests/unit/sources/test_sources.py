@@ -64,7 +64,7 @@ def lines_of(sources):
         *(f"{place} links" for place in links),
         *(
             f"{login} at {server.partition('://')[2]}"
-            for server, login in reversed([*sources.credentials.by_prefix.items()])
+            for server, login in sources.credentials.by_prefix.items()
         ),
     ]
 
@@ -405,6 +405,13 @@ def test_second_login_is_bound_to_its_path():
         "https://b:secret@corp.example/b",
         "https://a:secret@corp.example/a",
     ]
+
+
+def test_login_at_the_root_replaces_no_other_login():
+    own = Credentials().add("https://corp.example/a/simple", "a:secret")
+    credentials = own.add("https://corp.example/simple", "root:secret")
+    assert credentials.find("https://corp.example/a/simple/x/") == "a:secret"
+    assert credentials.find("https://corp.example/simple/x/") == "root:secret"
 
 
 def test_logins_are_bound_to_scheme_host_and_port(environ, tmp_path):
